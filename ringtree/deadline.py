@@ -1,0 +1,274 @@
+"""Wait for ranks with a deadline, and name who waits for whom when it passes.
+
+`finish` waits for one piece of work on every rank. Either all ranks finish, and the
+results come back, or it raises an error that tells each rank's state: finished, raised,
+died, or stuck at which line, waiting for which rank.
+"""
+
+import re
+import signal
+import time
+from dataclasses import dataclass, field
+
+GRACE = 1.0  # seconds that the other ranks get to finish by themselves when one is in trouble
+LOOK = 0.05  # seconds between two looks at processes
+
+
+class RankError(Exception):
+    """A rank raised. The others finished, and all variables are as the cell left them."""
+
+    def __init__(self, report, details=()):
+        super().__init__(report)
+        self.report = report
+        self.details = list(details)
+
+    def _render_traceback_(self):
+        name = type(self).__name__
+        return [f"{name}: {self.report}", *(["", *self.details] if self.details else [])]
+
+
+class RanksStuck(RankError):
+    """Ranks waited for what never came. All ranks were restarted."""
+
+
+class RankDied(RanksStuck):
+    """A rank's process ended. All ranks were restarted."""
+
+
+@dataclass
+class Outcome:
+    """How one piece of work ended on each rank.
+
+    results: by rank, of those that finished. errors: by rank, ipyparallel's RemoteError.
+    died: ranks whose process is gone, with their exit code (or None).
+    stuck: by rank, where it is (see `ringtree.engines.onrank.where`), None for no answer.
+    reason: why the wait ended before all had finished, None if they all had.
+    """
+
+    results: dict = field(default_factory=dict)
+    errors: dict = field(default_factory=dict)
+    died: dict = field(default_factory=dict)
+    stuck: dict = field(default_factory=dict)
+    reason: str | None = None
+
+
+def finish(ranks, result, ids, seconds, tell=None, show=None):
+    """Wait for `result` (an ipyparallel AsyncResult, one child a rank in `ids`); returns results by rank.
+
+    seconds: the deadline. tell(done ids, seconds waited): called now and then while waiting.
+    show(): called once all that will come has come, before any error is raised.
+    Restarts the ranks where some are stuck or dead. Raises RankError, RanksStuck, RankDied.
+    """
+    outcome = watch(ranks, result, ids, seconds, tell)
+    if show:
+        show()
+    if not (outcome.errors or outcome.died or outcome.stuck):
+        return [outcome.results[i] for i in ids]
+    report, details = describe(ranks, outcome, ids)
+    if not (outcome.died or outcome.stuck):
+        raise RankError(report, details)
+    ranks.restart()
+    kind = RankDied if outcome.died else RanksStuck
+    raise kind(report + "\nThe ranks were restarted and their variables are gone: run the cells that set them again.", details)
+
+
+def watch(ranks, result, ids, seconds, tell=None):
+    """Wait until every rank has finished, or it is plain that some never will."""
+    children = dict(zip(ids, result._children))
+    began = time.monotonic()
+    look_again = None  # once a rank is in trouble: when to ask where the others are
+    reason = None
+    try:
+        while waiting := [i for i in ids if not children[i].done()]:
+            now = time.monotonic()
+            if now - began >= seconds:
+                reason = f"after {seconds:g} s"
+                break
+            dead = ranks.dead()
+            if look_again is None and (dead or _failed(children)):
+                look_again = now + GRACE
+            elif look_again is not None and now >= look_again:
+                alive = [i for i in waiting if i not in dead]
+                if all(_waits(place) for place in ranks.where(alive).values()):
+                    reason = "left waiting"
+                    break
+                look_again = now + GRACE
+            if tell:
+                tell([i for i in ids if children[i].done()], now - began)
+            result.wait(LOOK)
+    except KeyboardInterrupt:
+        reason = "interrupted"
+    outcome = Outcome(reason=reason)
+    dead = ranks.dead()
+    outcome.died = {i: ranks.exit_code(i) for i in ids if i in dead}
+    for i, child in children.items():
+        if i in outcome.died or not child.done():
+            continue
+        value = child.result()
+        (outcome.errors if isinstance(value, Exception) else outcome.results)[i] = value
+    unfinished = [i for i in ids if i not in outcome.died and not children[i].done()]
+    outcome.stuck = ranks.where(unfinished) if unfinished else {}
+    return outcome
+
+
+def _failed(children):
+    return any(child.done() and isinstance(child.result(), Exception) for child in children.values())
+
+
+def _waits(place):
+    """Whether a rank waits in torch.distributed, rather than computing something that may end."""
+    return place is None or bool(place.get("call"))
+
+
+# ---------------------------------------------------------------- the report
+
+
+def describe(ranks, outcome, ids):
+    """The report (the same text on every run of the same program) and its details."""
+    lines, details = [_headline(outcome)], []
+    alike = {}
+    for i, error in outcome.errors.items():
+        alike.setdefault(_raised(outcome, error), []).append(i)
+    lines += [f"{name_ranks(same)} {what}" for what, same in alike.items()]
+    if outcome.errors and not outcome.died:
+        first, error = next(iter(outcome.errors.items()))
+        details += [f"rank {first}:", *(_no_addresses(line) for line in error.traceback.splitlines())]
+    for i in sorted({*outcome.died, *outcome.stuck, *outcome.results} if outcome.died or outcome.stuck else ()):
+        if i in outcome.died:
+            lines.append(f"rank {i} died{_cause(outcome.died[i])}")
+            if words := ranks.last_words(i):
+                details.append(f"the last words of rank {i}: {words}")
+        elif i in outcome.stuck:
+            lines.append(f"rank {i} {_state(ranks, outcome, i)}")
+        else:
+            lines.append(f"rank {i} finished")
+    if circle := find_circle(outcome.stuck):
+        lines.append("they wait in a circle: " + " → ".join(f"rank {i}" for i in circle))
+    return "\n  ".join(lines), details
+
+
+def _raised(outcome, error):
+    if outcome.died and LOST_PEER.search(error.evalue):
+        return "lost the connection"
+    return f"raised {error.ename}: {_no_addresses(error.evalue)}"
+
+
+def _headline(outcome):
+    stuck = list(outcome.stuck)
+    if outcome.reason == "interrupted":
+        return "interrupted." if not stuck else f"interrupted while {name_ranks(stuck)} had not finished."
+    if outcome.died or (outcome.errors and outcome.reason == "left waiting") or not stuck:
+        troubled = f"{name_ranks(list(outcome.died))} died" if outcome.died else f"{name_ranks(list(outcome.errors))} raised"
+        if not stuck:
+            return f"{troubled}."
+        return f"{troubled}, and {name_ranks(stuck)} {'was' if len(stuck) == 1 else 'were'} left waiting."
+    return f"{outcome.reason} {name_ranks(stuck)} had not finished."
+
+
+def _cause(code):
+    if code is None:
+        return ""
+    if code < 0:
+        name = signal.Signals(-code).name
+        hint = " (killed by hand, or by the system when memory ran out)" if name == "SIGKILL" else ""
+        return f": ended by {name}{hint}"
+    return f": its process exited with code {code}"
+
+
+def _state(ranks, outcome, i):
+    place = outcome.stuck[i]
+    if place is None:
+        if ranks.process_state(i) == "stopped":
+            return "does not answer: its process is stopped (SIGSTOP)"
+        number = ranks.stack_line(i)
+        return "does not answer: it is inside a call that holds the interpreter" + (
+            f", at line {number}" if number else ""
+        )
+    if "unknown" in place:
+        return f"could not say where it is: {place['unknown']}"
+    if place["idle"]:
+        return "has not taken up the cell: it is still busy with an earlier one, or between cells"
+    at = _at(place["steps"])
+    if not place["call"]:
+        return f"is still running  [{at}]"
+    return f"{_waits_for(outcome, place, i)}  [{at}]"
+
+
+def _at(steps):
+    """`line 4: dist.recv(t, src=0)`, by way of the functions that led there."""
+    texts = [
+        f"line {number}: {source}" if function == "<module>" else f"{function}, line {number}: {source}"
+        for function, number, source in steps
+    ]
+    return texts[0] if len(texts) == 1 else f"{texts[0]}  →  {texts[-1]}"
+
+
+def _waits_for(outcome, place, i):
+    call, direction, peers = place["call"], place["direction"], place["peers"]
+    if direction in ("send", "recv"):
+        verb = "send to" if direction == "send" else "receive from"
+        if not peers:
+            return f"waits to {verb} any rank"
+        return f"waits to {verb} rank {peers[0]}{_what_it_does(outcome, peers[0])}"
+    if direction == "collective":
+        absent = [peer for peer in peers if peer != i and not _is_in(outcome, peer, call)]
+        if not absent:
+            return f"waits in {call}, where all its ranks are"
+        known = _what_it_does(outcome, absent[0]) if len(absent) == 1 else ""
+        return f"waits in {call} for {name_ranks(absent)}{known}"
+    if direction == "exchange":
+        return f"waits in {call} for {name_ranks(peers)}"
+    return f"waits in {call}"
+
+
+def _is_in(outcome, peer, call):
+    place = outcome.stuck.get(peer)
+    return bool(place) and place.get("call") == call
+
+
+def _what_it_does(outcome, peer):
+    if peer in outcome.results:
+        return ", which has finished"
+    if peer in outcome.errors:
+        return ", which raised"
+    if peer in outcome.died:
+        return ", which died"
+    return ""
+
+
+def find_circle(stuck):
+    """Ranks that wait for each other in a circle, closed: [0, 1, 0]; or None.
+
+    stuck: by rank, its place. Follows point-to-point waits, which have one peer each.
+    """
+    waits = {
+        i: place["peers"][0]
+        for i, place in stuck.items()
+        if place and place.get("peers") and place.get("direction") in ("send", "recv")
+    }
+    for start in sorted(waits):
+        path = [start]
+        while (following := waits.get(path[-1])) is not None and following not in path:
+            path.append(following)
+        if following == start:
+            return [*path, start]
+    return None
+
+
+def name_ranks(ids):
+    """`rank 2`, `ranks 0 and 2`, `ranks 0, 1 and 3`."""
+    ids = [str(i) for i in ids]
+    if len(ids) == 1:
+        return f"rank {ids[0]}"
+    return f"ranks {', '.join(ids[:-1])} and {ids[-1]}"
+
+
+LOST_PEER = re.compile("Connection (reset|closed)|Broken pipe|(Read|Write) error|aborted", re.IGNORECASE)
+ADDRESS = re.compile(r"\[?\b\d{1,3}(?:\.\d{1,3}){3}\]?:\d+|\[[0-9a-f:]+\]:\d+")
+CELL_NAME = re.compile(r"\(\d+\.py, (?=line)")
+LIBRARY_LINE = re.compile(r"\[[^\]\s]*\.(?:cc|cpp|h|cu):\d+\] ?")
+
+
+def _no_addresses(text):
+    """Leave out ports, file names of cells and places in a library's source: they differ from run to run."""
+    return CELL_NAME.sub("(", LIBRARY_LINE.sub("", ADDRESS.sub("a peer", text)))

@@ -1,0 +1,1 @@
+"""Processes behind the ranks: how engines are started, watched and ended."""

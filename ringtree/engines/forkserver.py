@@ -1,0 +1,187 @@
+"""Fork engines and their controller from one process that has imported torch once.
+
+A rank that is forked from here needs no second for `import torch`, and shares
+those pages with its neighbours. The server is a script of its own, started by
+`ringtree.engines.launchers`:
+
+    python forkserver.py KERNEL_PID
+
+It reads requests from standard input and answers on standard output, one JSON
+object a line. It ends, with all that it started, when standard input closes or
+when the kernel is gone: SIGKILL of a kernel leaves nothing behind.
+
+It stays single-threaded, computes nothing with OpenMP and does not touch CUDA:
+a child forked after any of these could hang.
+"""
+
+import ctypes
+import gc
+import json
+import os
+import select
+import shutil
+import signal
+import sys
+import tempfile
+
+PR_SET_PDEATHSIG = 1
+libc = ctypes.CDLL(None, use_errno=True)
+running = set()
+exit_codes = {}
+
+
+def main():
+    kernel = int(sys.argv[1])
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGCHLD, reap)
+    replies = os.dup(1)
+    os.set_inheritable(replies, False)
+    os.dup2(2, 1)  # whatever prints later cannot spoil the replies
+    kernel_gone = os.pidfd_open(kernel)
+    if os.getppid() != kernel:
+        os._exit(1)
+
+    preload()
+    folder = tempfile.mkdtemp(prefix="ringtree-")
+    answer(replies, ready=os.getpid(), folder=folder)
+    try:
+        serve(kernel, kernel_gone, replies)
+    finally:
+        end(running, signal.SIGKILL)
+        shutil.rmtree(folder, ignore_errors=True)
+        os._exit(0)
+
+
+def preload():
+    import ipyparallel.controller.app
+    import ipyparallel.controller.hub
+    import ipyparallel.controller.task_scheduler
+    import ipyparallel.engine.app
+    import torch
+    import torch.distributed
+
+    threads = os.listdir("/proc/self/task")
+    if len(threads) != 1:
+        sys.exit(f"the fork server must have one thread, and has {len(threads)}")
+    gc.collect()
+    gc.freeze()
+
+
+def serve(kernel, kernel_gone, replies):
+    poll = select.poll()
+    poll.register(0, select.POLLIN)
+    poll.register(kernel_gone, select.POLLIN)
+    pending = b""
+    while True:
+        events = dict(poll.poll(500))
+        if kernel_gone in events or os.getppid() != kernel:
+            return
+        if 0 not in events:
+            continue
+        received = os.read(0, 65536)
+        if not received:
+            return
+        pending += received
+        while b"\n" in pending:
+            line, pending = pending.split(b"\n", 1)
+            request = json.loads(line)
+            if request["do"] == "fork":
+                answer(replies, pid=fork(request, (replies, kernel_gone)))
+            elif request["do"] == "kill":
+                end(request["pids"], signal.SIGKILL)
+                answer(replies)
+            elif request["do"] == "exit_codes":
+                answer(replies, codes={pid: exit_codes.get(pid) for pid in request["pids"]})
+
+
+def answer(replies, **content):
+    os.write(replies, (json.dumps(content) + "\n").encode())
+
+
+def reap(*_):
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return
+        if pid == 0:
+            return
+        running.discard(pid)
+        exit_codes[pid] = os.waitstatus_to_exitcode(status)
+
+
+def end(pids, signum):
+    """Signal the process groups of those pids that are ours."""
+    for pid in list(pids):
+        if pid in running:
+            try:
+                os.killpg(pid, signum)
+            except ProcessLookupError:
+                pass
+
+
+def fork(request, private_descriptors):
+    server = os.getpid()
+    pid = os.fork()
+    if pid:
+        running.add(pid)
+        try:
+            os.setpgid(pid, pid)  # so that killpg works before the child has run
+        except OSError:
+            pass
+        return pid
+    code = 1
+    try:
+        become(request, server, private_descriptors)
+    except SystemExit as stop:
+        code = stop.code if isinstance(stop.code, int) else 0
+    except BaseException:
+        import traceback
+
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def become(request, server, private_descriptors):
+    """Turn this fresh child into the engine or controller that was asked for."""
+    if os.getpgrp() != os.getpid():
+        os.setsid()
+    die_with_parent()
+    if os.getppid() != server:
+        os._exit(1)
+    for signum in (signal.SIGCHLD, signal.SIGINT, signal.SIGTERM):
+        signal.signal(signum, signal.SIG_DFL)
+    for descriptor in private_descriptors:
+        os.close(descriptor)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    log = os.open(request["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    os.dup2(nothing, 0)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    os.environ.update(request["environment"])
+    os.chdir(request["folder"])
+    sys.argv = request["arguments"]
+    running.clear()
+
+    if request["role"] == "engine":
+        import torch
+        from ipyparallel.engine.app import IPEngine as App
+
+        torch.seed()  # the server's generator was copied: each rank needs its own seed
+        torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
+    else:
+        from ipyparallel.controller.app import IPController as App
+
+        os.register_at_fork(after_in_child=die_with_parent)
+    App.launch_instance(argv=request["arguments"][1:])
+
+
+def die_with_parent():
+    libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    main()

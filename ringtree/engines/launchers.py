@@ -1,0 +1,227 @@
+"""ipyparallel launchers that pin rank = engine id and leave no process behind.
+
+Two ways to start ranks on this machine: forked from a process that has imported
+torch already (Linux), or as plain processes under a nanny (anywhere). Both kinds
+end with the kernel, however it ends. For other machines, ipyparallel's own ssh,
+MPI and Slurm launchers, with the id pinned.
+"""
+
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+
+import psutil
+from ipyparallel.cluster import launcher
+
+from ringtree.errors import UsageError
+
+HERE = pathlib.Path(__file__).parent
+ONE_THREAD = {"OMP_NUM_THREADS": "1"}  # four ranks on a few cores must not fight
+
+
+class ForkServer:
+    """The kernel's end of `forkserver.py`: asks, and waits for the answer."""
+
+    def __init__(self):
+        self.lock = threading.Lock()
+        self.hello = None
+        self.process = subprocess.Popen(
+            [sys.executable, str(HERE / "forkserver.py"), str(os.getpid())],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+            bufsize=0,
+            env={**os.environ, **ONE_THREAD},
+        )
+
+    def ask(self, do, **request):
+        with self.lock:
+            if self.hello is None:
+                self.hello = self._read()
+            self.process.stdin.write((json.dumps({"do": do, **request}) + "\n").encode())
+            return self._read()
+
+    def _read(self):
+        line = self.process.stdout.readline()
+        if not line:
+            raise RuntimeError(
+                "the process that ranks are forked from has ended: "
+                "call ringtree.start again, or start with engines='local'"
+            )
+        return json.loads(line)
+
+    def folder(self):
+        """A folder that lives as long as the server."""
+        self.ask("exit_codes", pids=[])
+        return self.hello["folder"]
+
+
+_server = None
+
+
+def can_fork():
+    return sys.platform == "linux" and hasattr(os, "pidfd_open")
+
+
+def fork_server():
+    """The one fork server of this process, started when first asked for."""
+    global _server
+    if _server is None or _server.process.poll() is not None:
+        _server = ForkServer()
+    return _server
+
+
+def _after_fork_in_child():
+    global _server
+    _server = None  # a child of the kernel does not own the kernel's server
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
+class Forked:
+    def start(self):
+        answer = fork_server().ask(
+            "fork",
+            role=self.role,
+            arguments=["ip" + self.role, *self.find_args()[3:]],
+            environment={**ONE_THREAD, **self.get_env()},
+            folder=os.getcwd(),
+            log=self.output_file,
+        )
+        self.pid = answer["pid"]
+        self.process = psutil.Process(self.pid)
+        self.notify_start(self.pid)
+        self._start_waiting()
+
+
+class _Pinned:
+    """An engine whose id, and so its rank, is its place in the set."""
+
+    def find_args(self):
+        return [*super().find_args(), f"--IPEngine.id={self.identifier}", "--IPEngine.enable_nanny=False"]
+
+
+class ForkedController(Forked, launcher.LocalControllerLauncher):
+    role = "controller"
+
+
+class ForkedEngine(_Pinned, Forked, launcher.LocalEngineLauncher):
+    role = "engine"
+
+
+class ForkedEngineSet(launcher.LocalEngineSetLauncher):
+    launcher_class = ForkedEngine
+
+
+class _Nursed:
+    removes = "-"
+
+    def find_args(self):
+        python, _, *module = super().find_args()
+        return [python, str(HERE / "nanny.py"), str(os.getpid()), self.removes, *module]
+
+    def get_env(self):
+        return {**ONE_THREAD, **super().get_env()}
+
+
+class NursedController(_Nursed, launcher.LocalControllerLauncher):
+    @property
+    def removes(self):
+        return str(self.profile_dir)
+
+
+class NursedEngine(_Pinned, _Nursed, launcher.LocalEngineLauncher):
+    pass
+
+
+class NursedEngineSet(launcher.LocalEngineSetLauncher):
+    launcher_class = NursedEngine
+
+
+ENGINE_MODULE = [sys.executable, "-m", "ringtree.engines.engine"]
+
+
+class MPIEngineSet(launcher.MPIEngineSetLauncher):
+    @property
+    def program(self):
+        return ENGINE_MODULE
+
+
+class SlurmEngineSet(launcher.SlurmEngineSetLauncher):
+    @property
+    def program(self):
+        return ENGINE_MODULE
+
+
+class SSHEngine(launcher.SSHEngineLauncher):
+    def find_args(self):
+        return [*super().find_args(), f"--IPEngine.id={self.parent.place(self.identifier)}"]
+
+
+class SSHEngineSet(launcher.SSHEngineSetLauncher):
+    launcher_class = SSHEngine
+
+    def place(self, identifier):
+        """The rank of engine `host/i`: hosts in the order given, ranks of a host together."""
+        host, _, i = identifier.rpartition("/")
+        hosts = list(self.engines)
+        return sum(self.engines[earlier] for earlier in hosts[: hosts.index(host)]) + int(i)
+
+
+REMOTE = {"mpi": (MPIEngineSet, "mpiexec"), "slurm": (SlurmEngineSet, "sbatch"), "ssh": (SSHEngineSet, "ssh")}
+
+
+def choose(engines, size, ranks_per_node=None):
+    """Turn `ringtree.start`'s `engines=` into arguments for `ipyparallel.Cluster`.
+
+    Returns (arguments, folder, local): a dict of arguments, the profile folder, and
+    whether all processes are on this machine. Raises UsageError with one sentence
+    when the launcher is unknown or its command is missing.
+    """
+    if engines is None:
+        engines = "fork" if can_fork() else "local"
+    if engines == "fork":
+        if not can_fork():
+            raise UsageError("engines='fork' needs Linux: leave engines= out, or give engines='local'")
+        folder = tempfile.mkdtemp(dir=fork_server().folder())
+        return {"engines": ForkedEngineSet, "controller": ForkedController}, folder, True
+    folder = tempfile.mkdtemp(prefix="ringtree-")
+    if engines == "local":
+        return {"engines": NursedEngineSet, "controller": NursedController}, folder, True
+    if isinstance(engines, dict):
+        if sum(engines.values()) != size:
+            raise UsageError(
+                f"engines={engines} has places for {sum(engines.values())} ranks, and {size} were asked for: "
+                "let the numbers add up"
+            )
+        name, hosts = "ssh", engines
+    else:
+        name, hosts = engines, None
+    if name not in REMOTE or (name == "ssh" and hosts is None):
+        raise UsageError(
+            f"engines={engines!r} is not a way to start ranks: give 'fork' or 'local' (this machine), 'mpi', "
+            "'slurm', or a dict from ssh host to number of ranks"
+        )
+    launcher_class, command = REMOTE[name]
+    if shutil.which(command) is None:
+        raise UsageError(
+            f"engines={engines!r} needs the command {command}, which is not on this machine's PATH: "
+            "start where it is, or leave engines= out to run the ranks on this machine"
+        )
+    # Connection files and logs must be seen from every node.
+    folder = tempfile.mkdtemp(prefix=".ringtree-", dir=pathlib.Path.home())
+    arguments = {"engines": launcher_class, "controller": NursedController, "controller_ip": "*"}
+    options = {}
+    if name == "slurm" and ranks_per_node:
+        options["SlurmEngineSet"] = {"options": f"--ntasks-per-node={ranks_per_node}"}
+    if name == "ssh":
+        options["SSHEngineSet"] = {"engines": hosts}
+    return {**arguments, "options": options}, folder, False

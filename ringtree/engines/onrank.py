@@ -1,0 +1,257 @@
+"""What runs inside a rank's process: joining the group, and saying where the rank is.
+
+Nothing here is imported by the kernel for its effect; `ringtree.cluster` sends
+these functions to the engines.
+"""
+
+import datetime
+import faulthandler
+import functools
+import inspect
+import linecache
+import os
+import signal
+import socket
+import sys
+import threading
+import weakref
+
+from IPython import get_ipython
+
+_kept = {}  # what must live as long as the rank: its store, its stack file
+
+
+def place():
+    """What the kernel needs to know to choose a backend: pid, host, address, GPUs here."""
+    import torch
+
+    host = socket.gethostname()
+    try:
+        address = socket.gethostbyname(host)
+    except OSError:
+        address = "127.0.0.1"
+    gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    return {"pid": os.getpid(), "host": host, "address": address, "gpus": gpus}
+
+
+def open_store(address, port, world_size, first):
+    """The store that ranks meet at: the first rank makes it and returns the port that it got."""
+    import torch.distributed as dist
+
+    _kept["store"] = dist.TCPStore(address, port, world_size, first, wait_for_workers=False)
+    return _kept["store"].port
+
+
+def join(rank, world_size, local_rank, local_world_size, node, address, port, backend, device, environment, timeout, stack_file):
+    """Become rank `rank`: environment, process group, names for the reader, reports."""
+    import torch
+    import torch.distributed as dist
+
+    os.environ.update(
+        MASTER_ADDR=address,
+        MASTER_PORT=str(port),
+        RANK=str(rank),
+        WORLD_SIZE=str(world_size),
+        LOCAL_RANK=str(local_rank),
+        LOCAL_WORLD_SIZE=str(local_world_size),
+        GROUP_RANK=str(node),
+        **environment,
+    )
+    _report_where(stack_file)
+    _note_works(dist)
+    device = torch.device(device)
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    dist.init_process_group(
+        backend,
+        store=_kept["store"],
+        rank=rank,
+        world_size=world_size,
+        timeout=datetime.timedelta(seconds=timeout),
+        device_id=device if device.type == "cuda" else None,
+    )
+    shell = get_ipython()
+    shell.InteractiveTB.structured_traceback = _short_traceback
+    names = dict(torch=torch, dist=dist, rank=rank, world_size=world_size, device=device)
+    shell.user_ns.update(names)
+    shell.user_ns_hidden.update(names)
+
+
+def leave():
+    """End the process group cleanly, where the rank still can."""
+    import torch.distributed as dist
+
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+# ---------------------------------------------------------------- where is this rank?
+
+
+def _report_where(stack_file):
+    """Answer `where_request` on the control thread, which lives while the main thread hangs."""
+    _kept["stacks"] = open(stack_file, "w")
+    if hasattr(signal, "SIGUSR1"):
+        faulthandler.register(signal.SIGUSR1, file=_kept["stacks"], all_threads=False)
+    kernel = get_ipython().kernel
+
+    def where_request(stream, ident, parent):
+        sys.stdout.flush()
+        sys.stderr.flush()
+        try:
+            content = {"status": "ok", **where()}
+        except Exception as error:  # the report must come, whatever the frames hold
+            content = {"status": "ok", "unknown": repr(error)}
+        kernel.session.send(stream, "where_reply", content, parent=parent, ident=ident)
+
+    kernel.control_handlers["where_request"] = where_request
+
+
+def where():
+    """Where the main thread is: line of the cell, function and line inside, and whom it waits for.
+
+    Returns a dict: `idle` (between cells), `steps` (function, line number, source; outermost
+    first, the reader's own frames only), `call` (name of the torch.distributed call, or None),
+    `peers` (ranks it waits for, or None), `direction` ("send", "recv" or None).
+    """
+    frames = []
+    frame = sys._current_frames()[threading.main_thread().ident]
+    while frame:
+        frames.append(frame)
+        frame = frame.f_back
+    steps = [
+        (frame.f_code.co_name, *_line(frame.f_code.co_filename, frame.f_lineno))
+        for frame in reversed(frames)
+        if _is_readers(frame.f_code.co_filename)
+    ]
+    call = direction = peers = None
+    for frame in frames:  # innermost first; the outermost call in torch.distributed is what the reader wrote
+        name = frame.f_code.co_name
+        if frame.f_code is _wait_code:
+            call, direction, peers = _works.get(frame.f_locals["self"], ("wait", None, None))
+        elif "torch/distributed" in frame.f_code.co_filename.replace(os.sep, "/") and name != "wrapper":
+            call, direction, peers = name, *_peers(name, frame.f_locals)
+        elif _is_readers(frame.f_code.co_filename):
+            break
+    return {"idle": not steps, "steps": steps, "call": call, "direction": direction, "peers": peers}
+
+
+def _is_readers(filename):
+    """Cells, and functions of this package or of a script: not Python's or a library's own."""
+    from ipykernel.compiler import get_tmp_directory
+
+    if filename.startswith((get_tmp_directory(), "<ringtree")):
+        return True
+    return "site-packages" not in filename and filename.endswith(".py") and not _is_standard(filename)
+
+
+def _is_standard(filename):
+    here = os.path.dirname(__file__)
+    return filename.startswith((os.path.dirname(os.__file__), here)) or "importlib" in filename
+
+
+def _line(filename, number):
+    return number, linecache.getline(filename, number).strip()
+
+
+def _peers(name, values):
+    """Direction and peer ranks of a torch.distributed call, from its frame's local variables."""
+    import torch.distributed as dist
+
+    group = values.get("group") or dist.group.WORLD
+    if name in ("send", "isend", "recv", "irecv"):
+        key = "dst" if "send" in name else "src"
+        peer = values.get(key)
+        if peer is None and values.get(f"group_{key}") is not None:
+            peer = dist.get_global_rank(group, values[f"group_{key}"])
+        return ("send" if key == "dst" else "recv"), (None if peer is None else [peer])
+    if name in COLLECTIVES:
+        return "collective", dist.get_process_group_ranks(group)
+    return None, None
+
+
+# A Work does not tell what it is the work of. So that a hang in `work.wait()` can be
+# named, each Work is noted as it is made: (call, direction, peers).
+
+_works = weakref.WeakKeyDictionary()
+COLLECTIVES = (
+    "broadcast reduce all_reduce gather all_gather all_gather_into_tensor scatter "
+    "reduce_scatter reduce_scatter_tensor all_to_all all_to_all_single barrier monitored_barrier "
+    "broadcast_object_list gather_object all_gather_object scatter_object_list"
+).split()
+MAKES_WORK = ["isend", "irecv", *(name for name in COLLECTIVES if "object" not in name and "monitored" not in name)]
+
+
+def _note_works(dist):
+    if getattr(dist.isend, "_notes", False):
+        return
+    c10d = dist.distributed_c10d
+    for name in MAKES_WORK:
+        noting = _noting(getattr(c10d, name))
+        for module in (c10d, dist):
+            setattr(module, name, noting)
+    batch = _noting_batch(c10d.batch_isend_irecv)
+    c10d.batch_isend_irecv = dist.batch_isend_irecv = batch
+
+    wait = dist.Work.wait
+
+    @functools.wraps(wait)
+    def noted_wait(self, *args, **kwargs):
+        return wait(self, *args, **kwargs)
+
+    global _wait_code
+    _wait_code = noted_wait.__code__
+    dist.Work.wait = noted_wait
+
+
+_wait_code = None
+
+
+def _noting(function):
+    signature = inspect.signature(function)
+
+    @functools.wraps(function)
+    def wrapper(*args, **kwargs):
+        work = function(*args, **kwargs)
+        if work is not None:
+            values = signature.bind(*args, **kwargs).arguments
+            _works[work] = (function.__name__, *_peers(function.__name__, values))
+        return work
+
+    wrapper._notes = True
+    return wrapper
+
+
+def _noting_batch(function):
+    @functools.wraps(function)
+    def wrapper(p2p_op_list):
+        works = function(p2p_op_list)
+        if len(works) < len(p2p_op_list):  # NCCL: one Work for the whole batch
+            peers = sorted({op.peer for op in p2p_op_list})
+            for work in works:
+                _works[work] = ("batch_isend_irecv", "exchange", peers)
+        return works
+
+    return wrapper
+
+
+# ---------------------------------------------------------------- short tracebacks
+
+
+def _short_traceback(etype, value, traceback, tb_offset=None, context=5):
+    """The reader's own lines, then the error: no page of library frames."""
+    import traceback as tb
+
+    lines, inside = [], None
+    for frame, number in tb.walk_tb(traceback):
+        filename, name = frame.f_code.co_filename, frame.f_code.co_name
+        if _is_readers(filename):
+            number, source = _line(filename, number)
+            where = f"line {number}" if name == "<module>" else f"{name}, line {number}"
+            lines.append(f"{'  ' * len(lines)}{where}: {source}")
+            inside = None
+        elif lines and name != "wrapper" and filename != __file__:
+            inside = inside or name
+    if inside:
+        lines.append(f"{'  ' * len(lines)}inside {inside}")
+    return [*lines, *(line.rstrip("\n") for line in tb.format_exception_only(etype, value))]

@@ -1,0 +1,178 @@
+"""What a reader sees when ranks hang, raise or die: a clear report, working ranks, no orphan."""
+
+import os
+import signal
+import time
+
+import psutil
+import pytest
+from live import kernel, wait_gone
+
+LAST = "The ranks were restarted and their variables are gone: run the cells that set them again."
+
+
+@pytest.fixture(scope="module", params=["fork", "local"])
+def notebook(request):
+    with kernel() as live:
+        live.run("import ringtree")
+        answer = live.run(f"ranks = ringtree.start(4, engines={request.param!r})")
+        assert answer.error is None, answer.traceback
+        yield live
+
+
+@pytest.fixture
+def hangs(notebook):
+    """Run a cell that goes wrong; afterwards the ranks must work, and be the only ones."""
+
+    def run(cell):
+        answer = notebook.run(cell)
+        again = notebook.run("%px t = torch.ones(1, device=device)\n%px dist.all_reduce(t)\n%px print(rank, t.item())")
+        assert again.text == "".join(f"[rank {i}] {i} 4.0\n" for i in range(4)), again.traceback
+        return answer
+
+    return run
+
+
+def test_a_receive_without_a_send_names_who_waits_for_whom(hangs):
+    answer = hangs("%%px --timeout 2\nt = torch.zeros(1, device=device)\nif rank:\n    dist.recv(t, src=0)\nprint('through')")
+    assert answer.error == "RanksStuck"
+    assert answer.message.split("\n") == [
+        "after 2 s ranks 1, 2 and 3 had not finished.",
+        "  rank 0 finished",
+        *(f"  rank {i} waits to receive from rank 0, which has finished  [line 4: dist.recv(t, src=0)]" for i in (1, 2, 3)),
+        LAST,
+    ]
+    assert answer.text == "[rank 0] through\n"
+
+
+def test_a_skipped_collective_names_the_rank_that_skipped_it(hangs):
+    answer = hangs("%%px --timeout 2\nif rank != 2:\n    dist.all_reduce(torch.ones(1))")
+    assert "rank 2 finished" in answer.message
+    assert answer.message.count("waits in all_reduce for rank 2, which has finished  [line 3: dist.all_reduce") == 3
+
+
+def test_send_send_is_a_circle(hangs):
+    answer = hangs("%%px --timeout 2\ndist.send(torch.ones(1), dst=(rank + 1) % 4)")
+    assert "rank 3 waits to send to rank 0  [line 2: dist.send(torch.ones(1), dst=(rank + 1) % 4)]" in answer.message
+    assert "they wait in a circle: rank 0 → rank 1 → rank 2 → rank 3 → rank 0" in answer.message
+
+
+def test_wait_on_a_work_names_its_peer_and_the_function(hangs):
+    cell = """%%px --timeout 2
+def shift(t):
+    ops = [dist.P2POp(dist.isend, t, (rank + 1) % 4), dist.P2POp(dist.irecv, t.clone(), (rank + 1) % 4)]
+    for work in dist.batch_isend_irecv(ops):
+        work.wait()
+shift(torch.ones(1))"""
+    answer = hangs(cell)
+    assert "rank 1 waits to send to rank 2  [line 6: shift(torch.ones(1))  →  shift, line 5: work.wait()]" in answer.message
+
+
+def test_different_collectives_are_told_apart(hangs):
+    answer = hangs("%%px --timeout 2\nt = torch.ones(1)\ndist.all_reduce(t) if rank else dist.broadcast(t, src=3)")
+    assert "rank 0 waits in broadcast for ranks 1, 2 and 3" in answer.message
+    assert "rank 1 waits in all_reduce for rank 0" in answer.message
+
+
+def test_a_rank_that_raises_comes_first_then_who_was_left_waiting(hangs):
+    answer = hangs("%%px --timeout 20\nif rank == 1:\n    raise ValueError('no good')\ndist.barrier()")
+    assert answer.message.split("\n")[:3] == [
+        "rank 1 raised, and ranks 0, 2 and 3 were left waiting.",
+        "  rank 1 raised ValueError: no good",
+        "  rank 0 waits in barrier for rank 1, which raised  [line 4: dist.barrier()]",
+    ]
+    assert answer.traceback.count("line 3: raise ValueError('no good')") == 1
+
+
+def test_honest_work_is_not_ended_by_another_ranks_error(notebook):
+    answer = notebook.run("%%px --timeout 30\nimport time\nif rank == 1:\n    1 / 0\ntime.sleep(3)\nkept = rank")
+    assert answer.error == "RankError"
+    assert notebook.run("%px --targets 0 kept").error or notebook.run("%%px --targets 3\nkept").text == "[rank 3] 3\n"
+
+
+def test_a_killed_rank_is_reported_as_dead(hangs):
+    answer = hangs("%%px --timeout 20\nimport os\nif rank == 2:\n    os.kill(os.getpid(), 9)\ndist.barrier()")
+    assert answer.error == "RankDied"
+    assert "rank 2 died" in answer.message.split("\n")[0]
+
+
+def test_a_rank_that_aborts_is_reported_as_dead(hangs):
+    answer = hangs("%%px --timeout 20\nimport os\nif rank == 0:\n    os.abort()\ntorch.ones(1)")
+    assert answer.error == "RankDied"
+    assert "rank 0 died" in answer.message
+
+
+def test_a_stopped_rank_is_said_not_to_answer(hangs):
+    answer = hangs("%%px --timeout 2\nimport os, signal\nif rank == 3:\n    os.kill(os.getpid(), signal.SIGSTOP)\ndist.barrier()")
+    assert "rank 3 does not answer: its process is stopped (SIGSTOP)" in answer.message
+    assert "rank 0 waits in barrier for rank 3" in answer.message
+
+
+def test_a_rank_that_holds_the_interpreter_is_found_by_its_line(hangs):
+    cell = "%%px --timeout 2\nimport ctypes\nif rank == 1:\n    ctypes.PyDLL(None).sleep(60)\ndist.barrier()"
+    answer = hangs(cell)
+    assert "rank 1 does not answer: it is inside a call that holds the interpreter, at line 4" in answer.message
+
+
+def test_a_rank_that_computes_for_ever_is_told_from_one_that_waits(hangs):
+    answer = hangs("%%px --timeout 2\nwhile rank == 2:\n    pass")
+    assert "rank 2 is still running  [line" in answer.message
+
+
+def test_mismatched_shapes_end_with_a_report(hangs):
+    answer = hangs("%%px --timeout 3\nt = torch.ones(1 + rank)\ndist.all_reduce(t)")
+    assert answer.error in ("RanksStuck", "RankDied", "RankError")
+    assert "all_reduce" in answer.message or "raised" in answer.message or "died" in answer.message
+
+
+def test_interrupting_the_cell_reports_and_restarts(notebook):
+    request = notebook.send("%%px --timeout 60\ndist.recv(torch.zeros(1), src=(rank + 1) % 4)")
+    time.sleep(1.0)
+    notebook.interrupt()
+    answer = notebook.answer(request)
+    assert answer.error == "RanksStuck"
+    assert answer.message.startswith("interrupted while ranks 0, 1, 2 and 3 had not finished.")
+    assert "they wait in a circle: rank 0 → rank 1 → rank 2 → rank 3 → rank 0" in answer.message
+    assert notebook.run("%px rank").text == "".join(f"[rank {i}] {i}\n" for i in range(4))
+
+
+def test_call_reports_like_a_cell(hangs):
+    answer = hangs("def skip():\n    if rank:\n        dist.barrier()\nranks.call(skip, timeout=2)")
+    assert answer.error == "RanksStuck"
+    assert "rank 1 waits in barrier for rank 0, which has finished" in answer.message
+
+
+@pytest.mark.parametrize("engines", ["fork", "local"])
+def test_a_killed_kernel_leaves_no_process_behind(engines):
+    with kernel() as live:
+        live.run("import ringtree")
+        assert live.run(f"ranks = ringtree.start(4, engines={engines!r})").error is None
+        below = live.descendants()
+        assert len(below) >= 5
+        os.kill(live.pid, signal.SIGKILL)
+        assert wait_gone(below, 5.0)
+
+
+def test_a_killed_kernel_leaves_no_process_even_when_a_rank_holds_the_interpreter():
+    with kernel() as live:
+        live.run("import ringtree")
+        live.run("ranks = ringtree.start(2)")
+        live.send("%%px\nimport ctypes\nctypes.PyDLL(None).sleep(60)")
+        time.sleep(0.5)
+        below = live.descendants()
+        os.kill(live.pid, signal.SIGKILL)
+        assert wait_gone(below, 5.0)
+
+
+def test_two_notebooks_at_once_do_not_meet():
+    with kernel() as one, kernel() as other:
+        for live in (one, other):
+            live.run("import ringtree")
+            live.run("ranks = ringtree.start(2)")
+        one.run("%px value = 1")
+        other.run("%px value = 2")
+        assert one.run("ranks.pull('value')").shown == ["[1, 1]"]
+        pids = {p.pid for p in other.descendants()}
+        one.run("ranks.stop()")
+        assert pids <= {p.pid for p in psutil.process_iter()}
+        assert other.run("%px print(value)").text == "[rank 0] 2\n[rank 1] 2\n"
