@@ -14,6 +14,7 @@ import re
 import shutil
 import signal
 import socket
+import subprocess
 import threading
 import time
 from dataclasses import dataclass
@@ -178,12 +179,11 @@ class Ranks:
 
     def _start(self):
         backend, share_gpus, engines, ranks_per_node, options = self._wanted
-        arguments, self._folder, self.local = launchers.choose(engines, self.size, ranks_per_node)
-        options = {**arguments.pop("options", {}), **options}
+        arguments, needed, self._folder, self.local = launchers.choose(engines, self.size, ranks_per_node)
         self._owner = os.getpid()
         self.running = True
         try:
-            self._start_engines(arguments, options)
+            self._start_engines(arguments, [needed, options])
             self._join(backend, share_gpus)
         except BaseException:
             self.stop()
@@ -210,9 +210,16 @@ class Ranks:
         )
         for name in ("ForkedEngineSet", "NursedEngineSet"):
             self._cluster.config[name].delay = 0.0
-        for name, traits in options.items():
-            self._cluster.config[name].update(traits)
-        self._cluster.start_cluster_sync()
+        for layer in options:
+            for name, traits in layer.items():
+                self._cluster.config[name].update(traits)
+        try:
+            self._cluster.start_cluster_sync()
+        except subprocess.CalledProcessError as error:
+            raise UsageError(
+                f"{error.cmd[0]} could not start the ranks: it exited with code {error.returncode}, "
+                "having said why in the kernel's log; mend that, or leave engines= out"
+            ) from error
         self.client = self._cluster.connect_client_sync()
         seconds = ENGINES_READY_SECONDS if self.local else REMOTE_READY_SECONDS
         self.client.wait_for_engines(self.size, interactive=False, timeout=seconds)
@@ -230,7 +237,7 @@ class Ranks:
             for place, local_rank, device in zip(found, _local_ranks(hosts), devices)
         ]
         shared = len(set(zip(hosts, devices))) < self.size and self.backend == "nccl"
-        address = "127.0.0.1" if self.local else found[0]["address"]
+        address = "127.0.0.1" if len(nodes) == 1 else found[0]["address"]
         port = self.client[0].apply_async(onrank.open_store, address, 0, self.size, True).get(30)
         self._each(
             onrank.open_store,

@@ -156,6 +156,13 @@ class MPIEngineSet(launcher.MPIEngineSetLauncher):
 
 
 class SlurmEngineSet(launcher.SlurmEngineSetLauncher):
+    default_template = """#!/bin/sh
+#SBATCH --export=ALL
+#SBATCH --job-name=ringtree-{cluster_id}
+#SBATCH --open-mode=append {per_node}
+srun {program_and_args}
+"""
+
     @property
     def program(self):
         return ENGINE_MODULE
@@ -180,10 +187,10 @@ REMOTE = {"mpi": (MPIEngineSet, "mpiexec"), "slurm": (SlurmEngineSet, "sbatch"),
 
 
 def choose(engines, size, ranks_per_node=None):
-    """Turn `ringtree.start`'s `engines=` into arguments for `ipyparallel.Cluster`.
+    """Turn `ringtree.start`'s `engines=` into what `ipyparallel.Cluster` wants.
 
-    Returns (arguments, folder, local): a dict of arguments, the profile folder, and
-    whether all processes are on this machine. Raises UsageError with one sentence
+    Returns (arguments, options, folder, local): keyword arguments, configuration by class
+    name, the profile folder, and whether all processes are on this machine. Raises UsageError with one sentence
     when the launcher is unknown or its command is missing.
     """
     if engines is None:
@@ -192,10 +199,10 @@ def choose(engines, size, ranks_per_node=None):
         if not can_fork():
             raise UsageError("engines='fork' needs Linux: leave engines= out, or give engines='local'")
         folder = tempfile.mkdtemp(dir=fork_server().folder())
-        return {"engines": ForkedEngineSet, "controller": ForkedController}, folder, True
+        return {"engines": ForkedEngineSet, "controller": ForkedController}, {}, folder, True
     folder = tempfile.mkdtemp(prefix="ringtree-")
     if engines == "local":
-        return {"engines": NursedEngineSet, "controller": NursedController}, folder, True
+        return {"engines": NursedEngineSet, "controller": NursedController}, {}, folder, True
     if isinstance(engines, dict):
         if sum(engines.values()) != size:
             raise UsageError(
@@ -220,8 +227,11 @@ def choose(engines, size, ranks_per_node=None):
     folder = tempfile.mkdtemp(prefix=".ringtree-", dir=pathlib.Path.home())
     arguments = {"engines": launcher_class, "controller": NursedController, "controller_ip": "*"}
     options = {}
-    if name == "slurm" and ranks_per_node:
-        options["SlurmEngineSet"] = {"options": f"--ntasks-per-node={ranks_per_node}"}
+    if name == "slurm":
+        options["SlurmEngineSet"] = {
+            "batch_file_name": os.path.join(folder, "ranks.sbatch"),
+            "namespace": {"per_node": f"--ntasks-per-node={ranks_per_node}" if ranks_per_node else ""},
+        }
     if name == "ssh":
         options["SSHEngineSet"] = {"engines": hosts}
-    return {**arguments, "options": options}, folder, False
+    return arguments, options, folder, False

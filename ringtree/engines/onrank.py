@@ -25,13 +25,18 @@ def place():
     """What the kernel needs to know to choose a backend: pid, host, address, GPUs here."""
     import torch
 
-    host = socket.gethostname()
-    try:
-        address = socket.gethostbyname(host)
-    except OSError:
-        address = "127.0.0.1"
     gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    return {"pid": os.getpid(), "host": host, "address": address, "gpus": gpus}
+    return {"pid": os.getpid(), "host": socket.gethostname(), "address": _address(), "gpus": gpus}
+
+
+def _address():
+    """This host's address as other hosts see it: a host's own name often means 127.0.1.1."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))  # sends nothing: it asks the routing table
+            return probe.getsockname()[0]
+        except OSError:
+            return "127.0.0.1"
 
 
 def open_store(address, port, world_size, first):
