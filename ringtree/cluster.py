@@ -27,6 +27,7 @@ from IPython.display import display
 from ringtree import deadline
 from ringtree.engines import launchers, onrank
 from ringtree.errors import UsageError
+from ringtree.waits import name_ranks
 
 ENGINES_READY_SECONDS = 60  # for engines of this machine
 REMOTE_READY_SECONDS = 600  # a batch queue may take its time
@@ -220,11 +221,28 @@ class Ranks:
                 f"{error.cmd[0]} could not start the ranks: it exited with code {error.returncode}, "
                 "having said why in the kernel's log; mend that, or leave engines= out"
             ) from error
-        self.client = self._cluster.connect_client_sync()
-        seconds = ENGINES_READY_SECONDS if self.local else REMOTE_READY_SECONDS
-        self.client.wait_for_engines(self.size, interactive=False, timeout=seconds)
+        self._wait_for_engines(ENGINES_READY_SECONDS if self.local else REMOTE_READY_SECONDS)
         self.view = self.client[list(range(self.size))]
         self.view.block = True
+
+    def _wait_for_engines(self, seconds):
+        until = time.monotonic() + seconds
+        while True:
+            self.client = self._cluster.connect_client_sync()
+            try:
+                self.client.wait_for_engines(self.size, interactive=False, timeout=1)
+                return
+            except TimeoutError:
+                missing = [i for i in range(self.size) if i not in self.client.ids]
+                # On a busy machine a client may miss the announcement of an engine that registers
+                # while it connects; a client that connects afresh sees all engines.
+                self.client.close()
+                if time.monotonic() > until or (self.local and len(_engines(self._cluster)) < self.size):
+                    words = self.last_words(missing[0]) if missing else None
+                    raise RuntimeError(
+                        f"{name_ranks(missing)} did not start: "
+                        + (f"the last words were {words!r}" if words else f"not within {seconds} s, and without a word")
+                    ) from None
 
     def _join(self, backend, share_gpus):
         found = self._each(onrank.place)

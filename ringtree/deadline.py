@@ -10,6 +10,8 @@ import signal
 import time
 from dataclasses import dataclass, field
 
+from ringtree.waits import describe_circle, describe_place, message_wait, name_ranks
+
 GRACE = 1.0  # seconds that the other ranks get to finish by themselves when one is in trouble
 LOOK = 0.05  # seconds between two looks at processes
 
@@ -142,8 +144,8 @@ def describe(ranks, outcome, ids):
             lines.append(f"rank {i} {_state(ranks, outcome, i)}")
         else:
             lines.append(f"rank {i} finished")
-    if circle := find_circle(outcome.stuck):
-        lines.append("they wait in a circle: " + " → ".join(f"rank {i}" for i in circle))
+    if circle := describe_circle(_message_waits(outcome.stuck)):
+        lines.append(circle)
     return "\n  ".join(lines), details
 
 
@@ -188,28 +190,17 @@ def _state(ranks, outcome, i):
         return f"could not say where it is: {place['unknown']}"
     if place["idle"]:
         return "has not taken up the cell: it is still busy with an earlier one, or between cells"
-    at = _at(place["steps"])
+    at = describe_place(place["steps"])
     if not place["call"]:
         return f"is still running  [{at}]"
     return f"{_waits_for(outcome, place, i)}  [{at}]"
 
 
-def _at(steps):
-    """`line 4: dist.recv(t, src=0)`, by way of the functions that led there."""
-    texts = [
-        f"line {number}: {source}" if function == "<module>" else f"{function}, line {number}: {source}"
-        for function, number, source in steps
-    ]
-    return texts[0] if len(texts) == 1 else f"{texts[0]}  →  {texts[-1]}"
-
-
 def _waits_for(outcome, place, i):
     call, direction, peers = place["call"], place["direction"], place["peers"]
     if direction in ("send", "recv"):
-        verb = "send to" if direction == "send" else "receive from"
-        if not peers:
-            return f"waits to {verb} any rank"
-        return f"waits to {verb} rank {peers[0]}{_what_it_does(outcome, peers[0])}"
+        peer = peers[0] if peers else None
+        return message_wait(direction == "send", peer, _what_it_does(outcome, peer))
     if direction == "collective":
         absent = [peer for peer in peers if peer != i and not _is_in(outcome, peer, call)]
         if not absent:
@@ -219,6 +210,14 @@ def _waits_for(outcome, place, i):
     if direction == "exchange":
         return f"waits in {call} for {name_ranks(peers)}"
     return f"waits in {call}"
+
+
+def _message_waits(stuck):
+    return {
+        i: where["peers"][0]
+        for i, where in stuck.items()
+        if where and where.get("peers") and where.get("direction") in ("send", "recv")
+    }
 
 
 def _is_in(outcome, peer, call):
@@ -234,33 +233,6 @@ def _what_it_does(outcome, peer):
     if peer in outcome.died:
         return ", which died"
     return ""
-
-
-def find_circle(stuck):
-    """Ranks that wait for each other in a circle, closed: [0, 1, 0]; or None.
-
-    stuck: by rank, its place. Follows point-to-point waits, which have one peer each.
-    """
-    waits = {
-        i: place["peers"][0]
-        for i, place in stuck.items()
-        if place and place.get("peers") and place.get("direction") in ("send", "recv")
-    }
-    for start in sorted(waits):
-        path = [start]
-        while (following := waits.get(path[-1])) is not None and following not in path:
-            path.append(following)
-        if following == start:
-            return [*path, start]
-    return None
-
-
-def name_ranks(ids):
-    """`rank 2`, `ranks 0 and 2`, `ranks 0, 1 and 3`."""
-    ids = [str(i) for i in ids]
-    if len(ids) == 1:
-        return f"rank {ids[0]}"
-    return f"ranks {', '.join(ids[:-1])} and {ids[-1]}"
 
 
 LOST_PEER = re.compile("Connection (reset|closed)|Broken pipe|(Read|Write) error|aborted", re.IGNORECASE)

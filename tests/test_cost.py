@@ -78,6 +78,12 @@ def test_a_message_has_no_negative_size(bad):
         Link(1e-6, 1e-9).time(bad)
 
 
+@pytest.mark.parametrize("bad", ["8", None, [8, 16]])
+def test_a_size_is_a_number_or_an_array(bad):
+    with pytest.raises(TypeError, match="number of bytes"):
+        Link(1e-6, 1e-9).time(bad)
+
+
 @pytest.mark.parametrize(
     "value, text",
     [(1.1378e-9, "1.1 ns"), (0.0011111, "1.1 ms"), (10e-6, "10 µs"), (0, "0 ns"), (2, "2 s"),

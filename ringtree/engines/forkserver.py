@@ -53,12 +53,18 @@ def main():
 
 
 def preload():
+    # Jupyter's debugger cannot reach a rank, and importing it takes each a tenth of a second.
+    sys.modules["debugpy"] = None
+    import IPython.core.completerlib
+    import IPython.extensions.storemagic
+    import ipykernel.debugger
     import ipyparallel.controller.app
     import ipyparallel.controller.hub
     import ipyparallel.controller.task_scheduler
     import ipyparallel.engine.app
     import torch
     import torch.distributed
+    import tornado.platform.asyncio
 
     threads = os.listdir("/proc/self/task")
     if len(threads) != 1:
@@ -147,8 +153,7 @@ def fork(request, private_descriptors):
 
 def become(request, server, private_descriptors):
     """Turn this fresh child into the engine or controller that was asked for."""
-    if os.getpgrp() != os.getpid():
-        os.setsid()
+    os.setpgid(0, 0)  # the parent does the same: whoever comes first
     die_with_parent()
     if os.getppid() != server:
         os._exit(1)

@@ -106,7 +106,12 @@ class _Pinned:
     """An engine whose id, and so its rank, is its place in the set."""
 
     def find_args(self):
-        return [*super().find_args(), f"--IPEngine.id={self.identifier}", "--IPEngine.enable_nanny=False"]
+        return [
+            *super().find_args(),
+            f"--IPEngine.id={self.identifier}",
+            "--IPEngine.enable_nanny=False",
+            "--IPEngine.timeout=60",  # a busy controller is no reason for an engine to give up
+        ]
 
 
 class ForkedController(Forked, launcher.LocalControllerLauncher):

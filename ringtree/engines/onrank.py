@@ -17,6 +17,7 @@ import threading
 import weakref
 
 from IPython import get_ipython
+from ipykernel.compiler import get_tmp_directory
 
 _kept = {}  # what must live as long as the rank: its store, its stack file
 
@@ -132,7 +133,9 @@ def where():
     call = direction = peers = None
     for frame in frames:  # innermost first; the outermost call in torch.distributed is what the reader wrote
         name = frame.f_code.co_name
-        if frame.f_code is _wait_code:
+        if "waits_for" in frame.f_locals and frame.f_code.co_filename.startswith(_PACKAGE):
+            call, (direction, peers) = "wait", frame.f_locals["waits_for"]
+        elif frame.f_code is _wait_code:
             call, direction, peers = _works.get(frame.f_locals["self"], ("wait", None, None))
         elif "torch/distributed" in frame.f_code.co_filename.replace(os.sep, "/") and name != "wrapper":
             call, direction, peers = name, *_peers(name, frame.f_locals)
@@ -142,17 +145,14 @@ def where():
 
 
 def _is_readers(filename):
-    """Cells, and functions of this package or of a script: not Python's or a library's own."""
-    from ipykernel.compiler import get_tmp_directory
-
-    if filename.startswith((get_tmp_directory(), "<ringtree")):
+    """Cells, scripts, and the algorithms of this package: not Python's, a library's or our own insides."""
+    if filename.startswith((get_tmp_directory(), os.path.join(_PACKAGE, "algorithms"))):
         return True
-    return "site-packages" not in filename and filename.endswith(".py") and not _is_standard(filename)
+    return filename.endswith(".py") and not filename.startswith((_PACKAGE, _STANDARD)) and "site-packages" not in filename
 
 
-def _is_standard(filename):
-    here = os.path.dirname(__file__)
-    return filename.startswith((os.path.dirname(os.__file__), here)) or "importlib" in filename
+_PACKAGE = os.path.dirname(os.path.dirname(__file__)) + os.sep
+_STANDARD = os.path.dirname(os.__file__) + os.sep
 
 
 def _line(filename, number):

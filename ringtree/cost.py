@@ -1,0 +1,128 @@
+"""The α-β model: what one message costs on a link."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Link:
+    """A link whose messages of n bytes take α + n·β.
+
+    alpha: seconds that every message pays, however short; beta: seconds for each byte. Both are
+    finite and not negative. The model is Hockney's (1994).
+    """
+
+    alpha: float
+    beta: float
+
+    def __post_init__(self):
+        for name, value, unit in (("alpha", self.alpha, "seconds"), ("beta", self.beta, "seconds per byte")):
+            if not _is_number(value) or not math.isfinite(value) or value < 0:
+                raise ValueError(f"Link got {name}={value!r}; give {unit}, a finite number that is not negative.")
+
+    @classmethod
+    def of(cls, alpha: float, *, bandwidth: float) -> Link:
+        """A link from its α in seconds and its bandwidth in bytes per second (`math.inf` for β = 0)."""
+        if not _is_number(bandwidth) or not bandwidth > 0:
+            raise ValueError(
+                f"Link.of got bandwidth={bandwidth!r}; give bytes per second, a number greater than 0 (450 GB/s is 450e9)."
+            )
+        return cls(alpha, 1 / bandwidth)
+
+    def time(self, nbytes):
+        """Seconds for one message of nbytes: α + n·β. Takes a number or a NumPy array of numbers."""
+        if isinstance(nbytes, (str, list, tuple)) or nbytes is None:
+            raise TypeError(f"Link.time got {nbytes!r}; give a number of bytes, or a NumPy array of them.")
+        if not (nbytes >= 0 if _is_number(nbytes) else (nbytes >= 0).all()):
+            raise ValueError(f"Link.time got nbytes={nbytes!r}; a message has 0 bytes or more.")
+        return self.alpha + nbytes * self.beta
+
+    @property
+    def bandwidth(self) -> float:
+        """Bytes per second that very long messages approach, 1/β."""
+        return 1 / self.beta if self.beta else math.inf
+
+    @property
+    def half_size(self) -> float:
+        """n½ = α/β: the bytes at which α and n·β are equal, and half of the bandwidth is reached."""
+        return self.alpha / self.beta if self.beta else math.inf
+
+    def __str__(self) -> str:
+        speed = f"{bytes_text(self.bandwidth)}/s" if self.beta else "any bandwidth"
+        return f"α {seconds_text(self.alpha)}, {speed}"
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Ranks on nodes, with one link inside a node and another between nodes.
+
+    inside: the `Link` between two ranks of a node. between: the link between ranks of
+    different nodes (left out: the same). ranks_per_node: ranks 0 … r−1 are node 0, and so on
+    (left out: one node). shared: the ranks of a node share its links out, so that one message
+    at a time leaves a node and one enters it; otherwise each rank has its own.
+    """
+
+    inside: Link
+    between: Link | None = None
+    ranks_per_node: int | None = None
+    shared: bool = False
+
+    def __post_init__(self):
+        if self.ranks_per_node is not None and (not isinstance(self.ranks_per_node, int) or self.ranks_per_node < 1):
+            raise ValueError(f"Machine got ranks_per_node={self.ranks_per_node!r}; give a whole number, 1 or more.")
+        if self.between is not None and self.ranks_per_node is None:
+            raise ValueError("Machine got a link between nodes and no ranks_per_node; say how many ranks a node has.")
+
+    def node(self, rank: int) -> int:
+        """The node of a rank."""
+        return rank // self.ranks_per_node if self.ranks_per_node else 0
+
+    def link(self, src: int, dst: int) -> Link:
+        """The link that a message from rank src to rank dst takes."""
+        if self.between is None or self.node(src) == self.node(dst):
+            return self.inside
+        return self.between
+
+    def shares(self, src: int, dst: int) -> bool:
+        """Whether such a message has to pass links that its whole node shares."""
+        return self.shared and self.node(src) != self.node(dst)
+
+
+def bytes_text(nbytes: float) -> str:
+    """A number of bytes in powers of ten, short: 512 B, 64 KB, 1.5 MB."""
+    return _scaled(nbytes, (("B", 1.0), ("KB", 1e3), ("MB", 1e6), ("GB", 1e9), ("TB", 1e12)))
+
+
+def binary_text(nbytes: float) -> str:
+    """A number of bytes in powers of two, short: 512 B, 64 KiB, 1 MiB."""
+    return _scaled(nbytes, (("B", 1.0), ("KiB", 2.0**10), ("MiB", 2.0**20), ("GiB", 2.0**30)))
+
+
+def seconds_text(seconds: float) -> str:
+    """A time in the unit that suits it, short: 1.1 ns, 24 µs, 3 ms, 2 s."""
+    return _scaled(seconds, (("ns", 1e-9), ("µs", 1e-6), ("ms", 1e-3), ("s", 1.0)))
+
+
+def _scaled(value: float, units) -> str:
+    name, size = units[0]
+    for unit, unit_size in units:
+        # Just below a whole unit the rounded number would read "1000" of the smaller one.
+        if abs(value) >= 0.9995 * unit_size:
+            name, size = unit, unit_size
+    number = value / size
+    if not math.isfinite(number):
+        return f"{number} {name}"
+    if number and abs(number) < 0.95:
+        return f"{number:.2g} {name}"
+    return f"{number:.{0 if abs(number) >= 99.95 else 1}f}".removesuffix(".0") + f" {name}"
+
+
+def _is_number(value) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) or _is_numpy_scalar(value)
+
+
+def _is_numpy_scalar(value) -> bool:
+    # Duck-typed, so that this room needs nothing but the standard library.
+    return hasattr(value, "dtype") and getattr(value, "ndim", None) == 0

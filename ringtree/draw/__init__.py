@@ -1,0 +1,28 @@
+"""Pictures of costs, of traces and of who holds what. Every function returns a `Picture`."""
+
+from .costs import compare, model, residuals, shares, times
+from .machines import link_speeds, model_memory, node_links, ranks_on_nodes, topology_matrix
+from .picture import Picture, picture
+from .ranks import before_after, holdings
+from .style import RANK_COLOURS, rank_colour
+from .timeline import timeline
+
+__all__ = [
+    "Picture",
+    "picture",
+    "RANK_COLOURS",
+    "rank_colour",
+    "before_after",
+    "holdings",
+    "shares",
+    "model",
+    "times",
+    "residuals",
+    "compare",
+    "ranks_on_nodes",
+    "node_links",
+    "topology_matrix",
+    "link_speeds",
+    "model_memory",
+    "timeline",
+]

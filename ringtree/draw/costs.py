@@ -1,0 +1,259 @@
+"""Pictures of what messages cost: times over sizes, the model's two parts, misses, machines side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from matplotlib.ticker import FixedLocator, NullFormatter, NullLocator
+
+from ..cost import Link, binary_text, bytes_text, seconds_text
+from ..fit import misses, predict
+from .picture import Picture, picture
+from .style import INK, PAPER, RANK_COLOURS, figure, styled
+
+ALPHA_COLOUR, BETA_COLOUR = RANK_COLOURS[1], RANK_COLOURS[0]
+# Curves are not ranks, but take the same colours: the palest last, since curves also colour their names.
+CURVE_COLOURS = tuple(RANK_COLOURS[i] for i in (0, 1, 2, 3, 5, 6, 7, 4))
+
+
+@styled
+def shares(link: Link, sizes: Sequence[float], title: str = "", alt: str | None = None) -> Picture:
+    """One bar a message size, split into the part of its time that is α and the part that is n·β.
+
+    link: the link; sizes: bytes, a handful.
+    """
+    sizes = list(sizes)
+    fig, ax = figure(720, 80 + 46 * len(sizes))
+    for row, size in enumerate(sizes):
+        part = link.alpha / link.time(size)
+        y = -row
+        for left, width, colour in ((0, part, ALPHA_COLOUR), (part, 1 - part, BETA_COLOUR)):
+            ax.barh(y, width, left=left, height=0.62, color=colour, alpha=0.28)
+            ax.barh(y, width, left=left, height=0.62, fill=False, edgecolor=colour, linewidth=1.5)
+        for left, width, name in ((0, part, "α"), (part, 1 - part, "nβ")):
+            if width > 0.11:
+                text = f"{name} {100 * width:.0f} %" if width < 0.995 else f"{name}, all but {100 * (1 - width):.1g} %"
+                ax.text(left + width / 2, y, text, ha="center", va="center", weight="bold")
+        ax.text(-0.015, y, bytes_text(size), ha="right", va="center", weight="bold")
+        ax.text(1.015, y, seconds_text(link.time(size)), ha="left", va="center")
+    ax.text(-0.015, 0.72, "message", ha="right", va="center", alpha=0.75)
+    ax.text(1.015, 0.72, "takes", ha="left", va="center", alpha=0.75)
+    ax.set(xlim=(0, 1), ylim=(-len(sizes) + 0.5, 1.0))
+    ax.axis("off")
+    if title:
+        ax.set_title(title)
+    return picture(fig, alt or "Bars for messages of growing size: the short ones are nearly all α, the long ones nearly all n times β.")
+
+
+@styled
+def model(link: Link, low: float = 1.0, high: float = 1e9, title: str = "", alt: str | None = None) -> Picture:
+    """Time over message size on one link: the floor α, the slope n·β, their sum, and n½ where they cross.
+
+    low, high: the sizes at the ends of the axis, bytes.
+    """
+    fig, ax = figure(720, 340)
+    sizes = np.logspace(np.log10(low), np.log10(high), 200)
+    ax.plot(sizes, np.full_like(sizes, link.alpha), color=ALPHA_COLOUR, linestyle=(0, (5, 3)))
+    ax.plot(sizes, sizes * link.beta, color=BETA_COLOUR, linestyle=(0, (5, 3)))
+    ax.plot(sizes, link.time(sizes), color=INK, linewidth=3)
+    bottom = link.alpha / 30
+    _size_axis(ax, low, high)
+    _time_axis(ax, bottom, float(link.time(high)) * 1.6)
+    half = link.half_size
+    ax.plot([half, half], [bottom, 2 * link.alpha], color=INK, linewidth=1, linestyle=":")
+    ax.plot(half, 2 * link.alpha, "o", color=INK, markersize=8)
+    _note(ax, half, bottom, f"n½ = α/β = {bytes_text(half)}", (8, 14))
+    _note(ax, half, 2 * link.alpha, "half α, half nβ", (-12, 10), ha="right")
+    _note(ax, low, link.alpha, "α", (14, -18), color=ALPHA_COLOUR)
+    middle = (half * high) ** 0.5
+    _note(ax, middle, middle * link.beta, "nβ", (12, -14), color=BETA_COLOUR)
+    _note(ax, (low * half) ** 0.5, link.alpha, "α + nβ", (0, 14), ha="center")
+    ax.set(xlabel="message size n", ylabel="time")
+    if title:
+        ax.set_title(title)
+    return picture(fig, alt or "Time over message size: flat at α for short messages, rising with n times β for long ones, the bend at n half.")
+
+
+@styled
+def times(
+    measured: Mapping[str, tuple],
+    fits: Mapping[str, Link | Sequence[Link]] | None = None,
+    title: str = "",
+    alt: str | None = None,
+) -> Picture:
+    """Measured times over size as dots, and fitted lines, both axes logarithmic.
+
+    measured: label → (sizes in bytes, times in seconds); fits: label → a Link, or several of which
+    the fastest counts. Each is named at its right end. Messages of 0 bytes have no place on a
+    logarithmic axis and are left out.
+    """
+    measured = {label: _without_empty(*points) for label, points in measured.items()}
+    fig, ax = figure(720, 380)
+    low = min(np.min(sizes) for sizes, _ in measured.values())
+    high = max(np.max(sizes) for sizes, _ in measured.values())
+    labels = []
+    for index, (label, (sizes, seconds)) in enumerate(measured.items()):
+        colour = INK if fits else CURVE_COLOURS[index % len(CURVE_COLOURS)]
+        joined = {} if fits else {"linestyle": "-", "linewidth": 1.5}
+        ax.plot(sizes, seconds, **{"linestyle": "none", **joined}, marker="o", color=colour, zorder=3)
+        labels.append((label, sizes.max(), seconds[np.argmax(sizes)], colour))
+    grid = np.logspace(np.log10(low), np.log10(high), 300)
+    for index, (label, links) in enumerate((fits or {}).items()):
+        colour = CURVE_COLOURS[index % len(CURVE_COLOURS)]
+        predicted = predict(links, grid)
+        ax.plot(grid, predicted, color=colour, linestyle=_dash(index), linewidth=2.5)
+        for link in [] if isinstance(links, Link) else links:
+            ax.plot(grid, link.time(grid), color=colour, linestyle=":", linewidth=1.2, alpha=0.8)
+        labels.append((label, high, predicted[-1], colour))
+    seconds = np.concatenate([np.asarray(t, dtype=float) for _, t in measured.values()])
+    _size_axis(ax, low, high, binary=True)
+    _time_axis(ax, seconds.min() / 1.6, seconds.max() * 1.6)
+    ax.set(xlabel="message size", ylabel="time")
+    if title:
+        ax.set_title(title)
+    _name_right_ends(fig, ax, labels)
+    return picture(fig, alt or f"Time over message size, both axes logarithmic: {'; '.join([*measured, *(fits or {})])}.")
+
+
+@styled
+def residuals(
+    sizes, seconds, fits: Mapping[str, Link | Sequence[Link]], title: str = "", alt: str | None = None
+) -> Picture:
+    """How far each fit misses each measured time, in per cent, over the message size.
+
+    sizes: bytes; seconds: measured; fits: label → a Link or several. One panel a fit, all on one
+    scale, so that they can be compared by eye. Messages of 0 bytes are left out.
+    """
+    sizes, seconds = _without_empty(sizes, seconds)
+    fig, axes = figure(720, 70 + 150 * len(fits), nrows=len(fits), squeeze=False, sharex=True, sharey=True)
+    reach = max(10.0, *(float(np.max(np.abs(misses(links, sizes, seconds)))) * 115 for links in fits.values()))
+    step = next(s for s in (5, 10, 20, 50, 100, 200, 500, 1000, 10**9) if reach / s < 3)
+    for index, (ax, (label, links)) in enumerate(zip(axes[:, 0], fits.items())):
+        colour = CURVE_COLOURS[index % len(CURVE_COLOURS)]
+        off = 100 * misses(links, sizes, seconds)
+        ax.axhline(0, color=INK, linewidth=1)
+        ax.vlines(sizes, 0, off, color=colour, linewidth=2, alpha=0.6)
+        ax.plot(sizes, off, "o", color=colour, markersize=6)
+        ax.set_ylim(-reach, reach)
+        ticks = [k * step for k in range(-2, 3) if abs(k * step) <= reach]
+        ax.yaxis.set_major_locator(FixedLocator(ticks))
+        ax.set_yticklabels([f"{tick:+d} %" if tick else "0 %" for tick in ticks])
+        ax.set_title(label, color=colour, fontsize=13)
+        ax.grid(True, axis="y")
+        _size_axis(ax, min(sizes), max(sizes), binary=True)
+    axes[-1, 0].set_xlabel("message size")
+    axes[0, 0].annotate(
+        "↑ predicted too long", xy=(1, 1), xycoords="axes fraction", xytext=(0, 6), textcoords="offset points",
+        ha="right", va="bottom", fontsize=12, alpha=0.75,
+    )  # fmt: skip
+    if title:
+        fig.suptitle(title, x=0.01, ha="left", fontsize=14, weight="bold")
+    return picture(fig, alt or f"Miss of the measured times in per cent, over the message size: {'; '.join(fits)}.")
+
+
+@styled
+def compare(
+    rows: Sequence[tuple], names: tuple[str, str], xlabel: str, title: str = "", alt: str | None = None
+) -> Picture:
+    """Two numbers for each of several things, as two dots on one row joined by a line.
+
+    rows: (label, first, second), in per cent; names: what the first and the second number are.
+    """
+    rows = list(rows)
+    fig, ax = figure(720, 92 + 27 * len(rows))
+    for y, (label, first, second) in enumerate(reversed(rows)):
+        ax.plot([first, second], [y, y], color=INK, alpha=0.35, linewidth=2, zorder=1)
+        ax.plot(first, y, "o", color=CURVE_COLOURS[0], markersize=9, zorder=2)
+        ax.plot(second, y, "D", color=CURVE_COLOURS[1], markersize=8, zorder=3)
+    top = len(rows) - 1
+    first, second = rows[0][1:]
+    _note(ax, first, top, names[0], (0, 16), ha="center", color=CURVE_COLOURS[0], weight="bold")
+    _note(ax, second, top, names[1], (0, 16), ha="center", color=CURVE_COLOURS[1], weight="bold")
+    ax.set_yticks(range(len(rows)), [label for label, *_ in reversed(rows)])
+    ax.tick_params(axis="y", length=0)
+    ax.spines["left"].set_visible(False)
+    ax.set(xlim=(0, max(max(a, b) for _, a, b in rows) * 1.12), ylim=(-0.6, top + 1.1), xlabel=xlabel)
+    ax.grid(True, axis="x")
+    if title:
+        ax.set_title(title)
+    return picture(fig, alt or f"For each of {len(rows)} rows, two dots: {names[0]} and {names[1]}.")
+
+
+def _without_empty(sizes, seconds) -> tuple[np.ndarray, np.ndarray]:
+    sizes, seconds = np.asarray(sizes, dtype=float), np.asarray(seconds, dtype=float)
+    return sizes[sizes > 0], seconds[sizes > 0]
+
+
+def _dash(index: int):
+    return ((0, (6, 3)), "-", (0, (2, 2)), (0, (6, 2, 1, 2)))[index % 4]
+
+
+def _size_axis(ax, low: float, high: float, binary: bool = False) -> None:
+    """A logarithmic axis of bytes with about six labels, in powers of two or of ten."""
+    base, text = (2.0, binary_text) if binary else (10.0, bytes_text)
+    first, last = np.ceil(np.log(low) / np.log(base) - 1e-9), np.floor(np.log(high) / np.log(base) + 1e-9)
+    step = next(s for s in ((1, 2, 5, 10, 20) if binary else (1, 3, 6)) if (last - first) / s <= 6 or s in (6, 20))
+    ticks = base ** np.arange(np.ceil(first / step) * step, last + 0.5, step)
+    ax.set_xscale("log")
+    ax.set_xlim(low / 1.5, high * 1.5)
+    ax.xaxis.set_major_locator(FixedLocator(ticks))
+    ax.xaxis.set_minor_locator(NullLocator())
+    ax.set_xticklabels([text(tick) for tick in ticks])
+
+
+def _time_axis(ax, low: float, high: float) -> None:
+    """A logarithmic axis of seconds: a label for each power of ten, and between them where there is room."""
+    ax.set_yscale("log")
+    ax.set_ylim(low, high)
+    between = (1, 2, 5) if high / low < 300 else (1, 3) if high / low < 3e3 else (1,)
+    decades = range(int(np.floor(np.log10(low))), int(np.ceil(np.log10(high))) + 1)
+    ticks = [part * 10.0**decade for decade in decades for part in between if low <= part * 10.0**decade <= high]
+    ax.yaxis.set_major_locator(FixedLocator(ticks))
+    ax.yaxis.set_minor_formatter(NullFormatter())
+    ax.yaxis.set_minor_locator(NullLocator())
+    ax.set_yticklabels([seconds_text(tick) for tick in ticks])
+    ax.grid(True)
+
+
+def _note(ax, x, y, text, offset, color=INK, ha="left", **more) -> None:
+    """Words beside a point of the data, on the page's background so that lines do not cross them."""
+    ax.annotate(
+        text, xy=(x, y), xytext=offset, textcoords="offset points", ha=ha, va="center", color=color, zorder=5,
+        annotation_clip=False, bbox={"facecolor": PAPER, "edgecolor": "none", "pad": 1}, **more,
+    )  # fmt: skip
+
+
+def _name_right_ends(fig, ax, labels, gap: float = 18) -> None:
+    """Write each label to the right of its curve's end (x, y), moved apart until none overlap."""
+    texts = [
+        ax.annotate(
+            label, xy=(1, y), xycoords=("axes fraction", "data"), xytext=(8, 0), textcoords="offset points",
+            ha="left", va="center", color=colour, annotation_clip=False,
+        )
+        for label, _, y, colour in labels
+    ]  # fmt: skip
+    fig.draw_without_rendering()
+    wanted = [float(ax.transData.transform((1, y))[1]) for _, _, y, _ in labels]
+    right = ax.transData.inverted().transform(ax.transAxes.transform((1, 0)))[0]
+    for index, shift in _spread(wanted, gap).items():
+        texts[index].set_position((8, shift))
+        _, x, y, colour = labels[index]
+        end = ax.transData.inverted().transform((0, wanted[index] + shift))[1]
+        ax.plot([x, right], [y, end], color=colour, linewidth=1, linestyle=":", zorder=0, clip_on=False)
+
+
+def _spread(wanted: Sequence[float], gap: float) -> dict[int, float]:
+    """How far to move each height so that neighbours are at least `gap` apart and the group stays centred."""
+    order = sorted(range(len(wanted)), key=wanted.__getitem__)
+    groups: list[list[int]] = []
+
+    def heights(group):
+        middle = sum(wanted[i] for i in group) / len(group)
+        return [middle + (k - (len(group) - 1) / 2) * gap for k in range(len(group))]
+
+    for index in order:
+        groups.append([index])
+        while len(groups) > 1 and heights(groups[-1])[0] - heights(groups[-2])[-1] < gap:
+            groups[-2:] = [groups[-2] + groups[-1]]
+    return {i: height - wanted[i] for group in groups for i, height in zip(group, heights(group))}

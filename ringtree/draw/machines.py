@@ -1,0 +1,239 @@
+"""Drawings of machines: ranks on nodes, links inside a node, the codes of `nvidia-smi topo -m`, memory."""
+
+from __future__ import annotations
+
+from matplotlib.patches import FancyBboxPatch, Rectangle
+
+from ..cost import bytes_text
+from .picture import Picture, picture
+from .style import INK, figure, rank_colour, styled
+
+# How two devices are joined, closest first, in the colours of both the matrix and the drawing of a node.
+_PATH_COLOURS = {"NV": "#4a57ee", "PIX": "#3f7d68", "PXB": "#149bea", "PHB": "#6f6572", "NODE": "#f25a0a", "SYS": "#b235b0"}
+
+
+@styled
+def ranks_on_nodes(nodes=2, per_node=4) -> Picture:
+    """Ranks laid out on nodes with their global rank, local rank and device, and three kinds of process group.
+
+    nodes: 1 to 4 machines; per_node: 1 to 8 ranks on each. Raises ValueError outside of that.
+    """
+    if not (1 <= nodes <= 4 and 1 <= per_node <= 8):
+        raise ValueError(f"ranks_on_nodes() got {nodes} nodes × {per_node} ranks; it draws 1 to 4 nodes of 1 to 8 ranks.")
+    cell, gap, left, right = 73, 20, 104, 8
+    node_width = cell * per_node + 12
+    width = left + nodes * node_width + (nodes - 1) * gap + right
+    ax = _canvas(width, 318)
+    for name, y in (("global rank", 70), ("local rank", 117), ("device", 141), ("groups", 201)):
+        ax.text(left - 12, y, name, ha="right", va="center")
+    centres = {}
+    for node in range(nodes):
+        x0 = left + node * (node_width + gap)
+        _box(ax, x0, 32, node_width, 128, edge=INK)
+        ax.text(x0 + 2, 17, f"node {node}", ha="left", va="center", weight="bold")
+        for local in range(per_node):
+            rank = node * per_node + local
+            x = x0 + 6 + cell * (local + 0.5)
+            centres[rank] = x
+            _box(ax, x - 31, 44, 62, 52, fill=rank_colour(rank))
+            ax.text(x, 70, str(rank), ha="center", va="center", color="white", size=22, weight="bold")
+            ax.text(x, 117, str(local), ha="center", va="center", size=15)
+            ax.text(x, 141, f"cuda:{local}", ha="center", va="center", size=13)
+    size = nodes * per_node
+    _band(ax, left, width - right, 186, f"the world: all {size} ranks")
+    for node in range(nodes):
+        x0 = left + node * (node_width + gap)
+        _band(ax, x0, x0 + node_width, 228, f"the ranks of node {node}")
+    if nodes > 1:
+        local = min(1, per_node - 1)
+        chosen = [node * per_node + local for node in range(nodes)]
+        ax.plot([centres[r] for r in chosen], [280] * nodes, color=INK, lw=1.2)
+        for rank in chosen:
+            ax.plot([centres[rank]], [280], "o", color=rank_colour(rank), ms=13)
+        ax.text(
+            (centres[chosen[0]] + centres[chosen[-1]]) / 2,
+            293,
+            f"one rank of each node: those with local rank {local}",
+            ha="center",
+            va="top",
+        )
+    return picture(ax.figure, f"{nodes} nodes with {per_node} ranks each: global ranks, local ranks, and three kinds of process group.")
+
+
+@styled
+def node_links() -> Picture:
+    """One node with eight GPUs, its links, and four paths named as `nvidia-smi topo -m` names them."""
+    column, left = 88, 10
+    width, height = 2 * left + 8 * column, 376
+    ax = _canvas(width, height)
+    middle = [left + column * (index + 0.5) for index in range(8)]
+    # The trunk from GPU to switch to CPU runs right of the names in the boxes.
+    trunk = [x + 27 for x in middle]
+
+    _box(ax, left + 4, 14, 8 * column - 8, 36, edge=INK)
+    ax.text(left + 2 * column, 32, "NVSwitch", ha="center", va="center", weight="bold")
+    for index, x in enumerate(middle):
+        _line(ax, (x, 50), (x, 84))
+        _line(ax, (trunk[index], 124), (trunk[index], 160))
+        _line(ax, (x - 18, 192), (x - 18, 216))
+        _line(ax, (trunk[index], 192), (trunk[index], 272))
+        _box(ax, x - 37, 84, 74, 40, edge=INK)
+        ax.text(x, 104, f"GPU{index}", ha="center", va="center", weight="bold")
+        _box(ax, x - 37, 160, 74, 32, edge=INK)
+        ax.text(x - 31, 172, "switch", ha="left", va="center", size=12)
+        _box(ax, x - 37, 216, 40, 26, edge=INK)
+        ax.text(x - 17, 229, "NIC", ha="center", va="center", size=12)
+        _arrow(ax, x - 17, 242, x - 17, 261)
+    for socket in (0, 1):
+        x0 = left + 4 * column * socket + 7
+        _box(ax, x0, 272, 4 * column - 14, 36, edge=INK)
+        ax.text(x0 + 1.2 * column, 290, f"CPU {socket}", ha="center", va="center", weight="bold")
+    _line(ax, (left + 4 * column - 7, 290), (left + 4 * column + 7, 290))
+
+    to_card = [[(trunk[i], 185), (middle[i] - 18, 185), (middle[i] - 18, 216)] for i in range(8)]
+    _path(ax, _PATH_COLOURS["NV"], (middle[4], 84), (middle[4], 32), (middle[6], 32), (middle[6], 84))
+    _path(ax, _PATH_COLOURS["PIX"], (trunk[0], 124), *to_card[0])
+    _path(ax, _PATH_COLOURS["NODE"], (trunk[1], 124), (trunk[1], 290), (trunk[2], 290), *to_card[2])
+    _path(ax, _PATH_COLOURS["SYS"], (trunk[3], 124), (trunk[3], 290), (trunk[4], 290), *to_card[4])
+    meanings = (
+        ("NV", "NV18", "NVLink, here 18 of them"),
+        ("PIX", "PIX", "one PCIe switch"),
+        ("NODE", "NODE", "PCIe, and through one CPU"),
+        ("SYS", "SYS", "PCIe, and from CPU to CPU"),
+    )
+    for place, (kind, code, meaning) in enumerate(meanings):
+        x, y = left + 8 + 300 * (place % 2), 332 + 26 * (place // 2)
+        ax.plot([x, x + 26], [y, y], color=_PATH_COLOURS[kind], lw=5, solid_capstyle="butt")
+        ax.text(x + 36, y, code, ha="left", va="center", weight="bold")
+        ax.text(x + 84, y, meaning, ha="left", va="center")
+    return picture(ax.figure, "A node of eight GPUs with its switches, network cards and CPUs, and the paths called NV18, PIX, NODE and SYS.")
+
+
+@styled
+def topology_matrix(names, rows) -> Picture:
+    """A `nvidia-smi topo -m` matrix, coloured by how far apart two devices are.
+
+    names: the column headings; rows: dict from a row's name to its codes, one for each column
+    (NV#, PIX, PXB, PHB, NODE, SYS, or X for the device itself).
+    Raises ValueError on a row of another length, or on a code that nvidia-smi does not use.
+    """
+    for name, codes in rows.items():
+        if len(codes) != len(names):
+            raise ValueError(f"topology_matrix(): row {name} has {len(codes)} codes for {len(names)} columns.")
+    cell_w, cell_h, left, top = 41, 25, 50, 26
+    ax = _canvas(left + cell_w * len(names) + 6, top + cell_h * len(rows) + 4)
+    for column, name in enumerate(names):
+        ax.text(left + cell_w * (column + 0.5), 13, name, ha="center", va="center", size=11)
+    for row, (name, codes) in enumerate(rows.items()):
+        y = top + cell_h * row
+        ax.text(left - 7, y + cell_h / 2, name, ha="right", va="center", size=11)
+        for column, code in enumerate(codes):
+            x = left + cell_w * column
+            kind = "NV" if code.startswith("NV") else code
+            if kind == "X":
+                ax.text(x + cell_w / 2, y + cell_h / 2, "X", ha="center", va="center", size=11, alpha=0.5)
+                continue
+            if kind not in _PATH_COLOURS:
+                raise ValueError(f"topology_matrix(): {code!r} in row {name} is no code of nvidia-smi topo -m.")
+            near = kind in ("NV", "PIX")
+            fill = Rectangle((x + 1, y + 1), cell_w - 2, cell_h - 2, fc=_PATH_COLOURS[kind], lw=0, alpha=1 if near else 0.2)
+            ax.add_patch(fill)
+            ax.text(x + cell_w / 2, y + cell_h / 2, code, ha="center", va="center", size=11,
+                    color="white" if near else INK, weight="bold" if near else "normal")  # fmt: skip
+    return picture(ax.figure, f"A topology matrix of {len(rows)} rows, with the nearest pairs marked.")
+
+
+@styled
+def link_speeds(speeds) -> Picture:
+    """Links by what they carry in one direction, on a logarithmic scale.
+
+    speeds: dict from a link's name to bytes per second, one direction.
+    """
+    fig, ax = figure(720, 40 + 42 * len(speeds))
+    names = list(speeds)
+    values = [speeds[name] for name in names]
+    low, high = 10 ** _floor_log10(min(values)), 3 * max(values)
+    for row, value in enumerate(values):
+        ax.plot([value, 2 * value], [row, row], lw=15, color=INK, alpha=0.18, solid_capstyle="butt")
+        ax.plot([low, value], [row, row], lw=15, color=_PATH_COLOURS["NV"], solid_capstyle="butt")
+        ax.annotate(f"{bytes_text(value)}/s each way", (2 * value, row), xytext=(8, 0), textcoords="offset points", va="center")
+    ax.set_xscale("log")
+    ax.set_xlim(low, high)
+    ax.set_ylim(len(names) - 0.4, -0.6)
+    ax.set_yticks(range(len(names)), names)
+    ax.tick_params(axis="y", length=0)
+    decades = [low * 10**power for power in range(_floor_log10(high / low) + 1)]
+    ax.set_xticks(decades, [f"{bytes_text(value)}/s" for value in decades])
+    ax.minorticks_off()
+    ax.grid(axis="x")
+    ax.spines["left"].set_visible(False)
+    ax.set_xlabel("solid: one direction; faint: both added up (logarithmic)")
+    return picture(fig, "Links between GPUs by the bandwidth of one direction, on a logarithmic scale.")
+
+
+@styled
+def model_memory(models, capacity, device="GPU") -> Picture:
+    """What training keeps in memory for every model, part by part, beside the memory of one device.
+
+    models: dict from a model's name to a dict from a part's name to bytes (the same parts in every
+    model); capacity: bytes of one device, drawn as a line; device: its name.
+    """
+    fig, ax = figure(720, 96 + 46 * len(models))
+    parts = list(next(iter(models.values())))
+    for row, held in enumerate(models.values()):
+        start = 0.0
+        for index, part in enumerate(parts):
+            # Shades of the text colour: the rank colours would say that a part belongs to a rank.
+            shade = 0.8 - 0.55 * index / max(1, len(parts) - 1)
+            label = part if row == 0 else None
+            ax.barh(row, held[part], left=start, height=0.5, color=INK, alpha=shade, lw=0, label=label)
+            start += held[part]
+        ax.annotate(bytes_text(start), (start, row), xytext=(7, 0), textcoords="offset points", va="center", weight="bold")
+    ax.axvline(capacity, color=INK, lw=1.5, ls=(0, (4, 3)))
+    ax.annotate(f"one {device}: {bytes_text(capacity)}", (capacity, -0.62), xytext=(6, 0), textcoords="offset points", va="center")
+    ax.set_ylim(len(models) - 0.5, -0.85)
+    ax.set_yticks(range(len(models)), list(models))
+    ax.tick_params(axis="y", length=0)
+    ax.spines["left"].set_visible(False)
+    largest = max(sum(held.values()) for held in models.values())
+    ax.set_xlim(0, 1.12 * largest)
+    ax.xaxis.set_major_formatter(lambda value, _: bytes_text(value) if value else "0")
+    ax.legend(loc="upper center", bbox_to_anchor=(0.45, -0.22), ncols=len(parts), frameon=False, handlelength=1, columnspacing=1.4)
+    return picture(fig, f"Memory that training keeps for {len(models)} models, part by part, beside the memory of one {device}.")
+
+
+def _canvas(width, height):
+    """Axes without a scale: one unit is one pixel, y runs downwards."""
+    fig, ax = figure(width, height)
+    fig.set_layout_engine("none")
+    ax.set_position([0, 0, 1, 1])
+    ax.set(xlim=(0, width), ylim=(height, 0))
+    ax.axis("off")
+    return ax
+
+
+def _box(ax, x, y, width, height, fill="none", edge="none"):
+    rounded = "round,pad=0,rounding_size=7"
+    ax.add_patch(FancyBboxPatch((x, y), width, height, boxstyle=rounded, fc=fill, ec=edge, lw=1.2))
+
+
+def _band(ax, x0, x1, y, text):
+    _box(ax, x0, y, x1 - x0, 30, edge=INK)
+    ax.text((x0 + x1) / 2, y + 15, text, ha="center", va="center")
+
+
+def _line(ax, start, end):
+    ax.plot([start[0], end[0]], [start[1], end[1]], color=INK, lw=1.2, solid_capstyle="butt")
+
+
+def _path(ax, colour, *points):
+    xs, ys = zip(*points, strict=True)
+    ax.plot(xs, ys, color=colour, lw=4, solid_joinstyle="round", solid_capstyle="round")
+
+
+def _arrow(ax, x0, y0, x1, y1):
+    ax.annotate("", (x1, y1), (x0, y0), arrowprops={"arrowstyle": "-|>", "color": INK, "lw": 1.2, "shrinkA": 0, "shrinkB": 0})
+
+
+def _floor_log10(value) -> int:
+    return len(str(int(value))) - 1

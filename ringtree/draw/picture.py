@@ -1,0 +1,98 @@
+"""A figure as inline SVG that takes its colours from the page around it."""
+
+from __future__ import annotations
+
+import hashlib
+import html
+import io
+import re
+from dataclasses import dataclass, field
+
+import matplotlib
+
+from .style import INK, PAPER, RC
+
+# The page's background under whichever name the reader's tool gives it: book, JupyterLab, plain browser.
+_PAPER_CSS = "var(--pst-color-background, var(--jp-layout-color0, Canvas))"
+_FONT_CSS = "var(--pst-font-family-base, system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif)"
+
+
+@dataclass(frozen=True)
+class Picture:
+    """An SVG and one sentence that says what it shows.
+
+    In a notebook it appears as the drawing; as text it is the one stable line `Figure: <alt>`,
+    which is what a stored notebook keeps.
+    """
+
+    svg: str = field(repr=False)
+    alt: str
+
+    def __repr__(self) -> str:
+        return f"Figure: {self.alt}"
+
+    def _repr_html_(self) -> str:
+        # A narrow page scrolls the figure sideways: text shrunk to a phone's width could not be read.
+        return (
+            '<figure class="ringtree-picture" style="margin:1em 0;overflow-x:auto;color:inherit">'
+            f"{self.svg}</figure>"
+        )
+
+    def save(self, path) -> None:
+        """Write the drawing as an SVG file of its own (black on white)."""
+        text = self.svg.replace(_PAPER_CSS, "white").replace(_FONT_CSS, "sans-serif")
+        text = text.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1)
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+
+
+def picture(fig, alt: str) -> Picture:
+    """Turn a matplotlib figure into a `Picture`.
+
+    fig: a figure drawn inside a `styled` function, so that its text and axes carry the stand-in
+    colours; alt: one sentence that says what the figure shows. Put no measured number in alt: it is
+    stored with the notebook and compared on every run.
+
+    Raises ValueError when alt is empty or has more than one line.
+    """
+    alt = alt.strip()
+    if not alt or "\n" in alt:
+        raise ValueError(f"picture() got alt={alt!r}; give one line that says what the figure shows.")
+    buffer = io.StringIO()
+    with matplotlib.rc_context(RC):
+        fig.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
+    width, height = (side * 72 for side in fig.get_size_inches())
+    return Picture(inline_svg(buffer.getvalue(), alt, width, height), alt)
+
+
+def inline_svg(svg: str, alt: str, width: float, height: float) -> str:
+    """An SVG document made fit to stand in a page, once or beside many others.
+
+    Its own header, metadata and style sheet go (a style sheet inside a page would reach the whole
+    page), ids get a prefix of their own, stand-in colours become the page's, and the alternative
+    text goes on it.
+    """
+    body = re.sub(r"^.*?<svg\b[^>]*>", "", svg, count=1, flags=re.DOTALL)
+    body = body[: body.rindex("</svg>")]
+    body = re.sub(r"<metadata>.*?</metadata>", "", body, flags=re.DOTALL)
+    body = re.sub(r"<style\b.*?</style>", "", body, flags=re.DOTALL)
+    body = re.sub(r"<!--.*?-->", "", body, flags=re.DOTALL)
+    body = body.replace("xlink:href", "href")
+    body = _own_ids(body)
+    body = body.replace(INK, "currentColor").replace(PAPER, _PAPER_CSS)
+    body = re.sub(r" ?font-family: [^;\"]*;?", "", body)
+    body = re.sub(r"(?<=\d\.\d\d)\d+", "", body)
+    body = re.sub(r"\s*\n\s*", " ", body).replace("> <", ">\n<").strip()
+    shown = f"width:100%;max-width:{width:.0f}px;min-width:{min(width, 0.8 * width):.0f}px;height:auto"
+    return (
+        f'<svg role="img" aria-label="{html.escape(alt)}" viewBox="0 0 {width:g} {height:g}" '
+        f'style="{shown};font-family:{_FONT_CSS};stroke-linejoin:round;stroke-linecap:butt" fill="currentColor">\n{body}\n</svg>'
+    )
+
+
+def _own_ids(body: str) -> str:
+    """Drop the ids that nothing points at and prefix the others, so that no two figures share one."""
+    prefix = "f" + hashlib.sha256(body.encode()).hexdigest()[:10] + "-"
+    used = set(re.findall(r'(?:url\(#|href="#)([^)"]+)', body))
+    body = re.sub(r' id="([^"]*)"', lambda m: f' id="{prefix}{m[1]}"' if m[1] in used else "", body)
+    return re.sub(r'(url\(#|href="#)', rf"\1{prefix}", body)

@@ -1,0 +1,149 @@
+"""Ranks over time: what each computed, when it waited, and the messages between them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from matplotlib.patches import Patch, Rectangle
+
+from ..trace import Trace
+from .picture import Picture, picture
+from .style import INK, figure, rank_colour, styled
+
+HEIGHT = 0.46  # of a rank's bar, in rows
+
+
+@styled
+def timeline(
+    traces: Trace | Mapping[str, Trace], *, ranks: Sequence[int] | None = None, title: str | None = None
+) -> Picture:
+    """Draw a trace, or several under each other on one time axis.
+
+    traces: a `Trace`, or a dict from name to `Trace`.  Each rank is a row: a filled bar
+    where it computed, a hatched one where it waited for a message, and an arrow in the
+    sender's colour for each message, from its start to its arrival.  The label of the
+    trace (such as "emulated link: …") stands on the picture.
+    ranks: the rows to draw, with the messages among them; all ranks when left out.
+
+    Raises ValueError when there is nothing to draw.
+    """
+    named = dict(traces) if isinstance(traces, Mapping) else {"": traces}
+    named = {name: _among(trace, ranks) for name, trace in named.items()}
+    for name, trace in named.items():
+        if not trace and not trace.spans:
+            raise ValueError(
+                f"timeline() was given an empty trace{f' ({name})' if name else ''}; run something first."
+            )
+    rows = sum(len(trace.rows) for trace in named.values())
+    fig, axes = figure(
+        720,
+        70 + 58 * len(named) + 38 * rows,
+        nrows=len(named),
+        sharex=True,
+        squeeze=False,
+        height_ratios=[len(trace.rows) for trace in named.values()],
+    )
+    last = max(_last(trace) for trace in named.values())
+    scale, unit = _unit(last)
+    for (name, trace), axis in zip(named.items(), axes[:, 0], strict=True):
+        _draw(axis, trace, scale, last)
+        axis.set_title(name)
+        axis.set_title(trace.label, loc="right", fontsize=12, fontweight="normal")
+    axes[-1, 0].set_xlim(0, last * scale * 1.02)
+    axes[-1, 0].set_xlabel(f"time ({unit})")
+    if title:
+        fig.suptitle(title)
+    fig.legend(handles=_legend(named.values()), loc="outside lower center", ncols=3, frameon=False)
+    return picture(fig, _alt(named))
+
+
+def _among(trace: Trace, ranks: Sequence[int] | None) -> Trace:
+    """The part of a trace that lies in some rows; `rows` is where each rank is drawn."""
+    rows = {rank: row for row, rank in enumerate(range(trace.size) if ranks is None else ranks)}
+    part = Trace(
+        [each for each in trace if each.src in rows and each.dst in rows],
+        size=trace.size,
+        spans=[each for each in trace.spans if each.rank in rows],
+        label=trace.label,
+    )
+    part.rows = rows
+    return part
+
+
+def _draw(axis, trace: Trace, scale: float, last: float) -> None:
+    rows = trace.rows
+    for span in trace.spans:
+        left, width = span.start * scale, (span.end - span.start) * scale
+        look = _computing(rank_colour(span.rank)) if span.kind == "compute" else _WAITING
+        axis.add_patch(Rectangle((left, rows[span.rank] - HEIGHT / 2), width, HEIGHT, **look))
+        if span.kind == "compute" and span.label and width > 0.013 * (len(span.label) + 1) * last * scale:
+            axis.text(
+                left + width / 2, rows[span.rank], span.label, ha="center", va="center", color="white", fontsize=12
+            )
+    for message in trace:
+        src, dst = rows[message.src], rows[message.dst]
+        towards = 1 if dst > src else -1
+        axis.annotate(
+            "",
+            xy=(message.end * scale, dst - towards * HEIGHT / 2),
+            xytext=(message.start * scale, src + towards * HEIGHT / 2),
+            arrowprops={
+                "arrowstyle": "-|>",
+                "color": rank_colour(message.src),
+                "linewidth": 2,
+                "shrinkA": 0,
+                "shrinkB": 0,
+                "mutation_scale": 12,
+            },
+        )
+    axis.set_ylim(len(rows) - 0.5, -0.5)
+    axis.set_yticks(list(rows.values()), [f"rank {rank}" for rank in rows])
+    axis.tick_params(axis="y", length=0)
+    axis.spines["left"].set_visible(False)
+    axis.grid(axis="x")
+
+
+_WAITING = {"facecolor": "none", "edgecolor": INK, "hatch": "////", "alpha": 0.35, "linewidth": 0.8}
+
+
+def _computing(colour) -> dict:
+    return {"facecolor": colour, "edgecolor": "none"}
+
+
+def _legend(traces) -> list:
+    traces = list(traces)
+    kinds = {span.kind for trace in traces for span in trace.spans}
+    handles = []
+    if "compute" in kinds:
+        handles.append(Patch(label="computes", **_computing(rank_colour(0))))
+    if "wait" in kinds:
+        handles.append(Patch(label="waits for a message", **_WAITING))
+    return handles
+
+
+def _alt(named: dict[str, Trace]) -> str:
+    """Counts are of the program, not of the machine, so the sentence stays the same on every run."""
+    parts = []
+    for name, trace in named.items():
+        blocks = sum(span.kind == "compute" for span in trace.spans)
+        what = f"{_count(len(trace.rows), 'rank')}, {_count(len(trace), 'message')}" + (
+            f" and {_count(blocks, 'block')} of computation" if blocks else ""
+        )
+        label = f" on an {trace.label.split(':')[0]}" if trace.label.startswith("emulated") else ""
+        parts.append(f"{name}: {what}{label}" if name else what + label)
+    return "Ranks over time. " + "; ".join(parts) + "."
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" + ("" if number == 1 else "s")
+
+
+def _last(trace: Trace) -> float:
+    return max(each.end for each in [*trace, *trace.spans])
+
+
+def _unit(seconds: float) -> tuple[float, str]:
+    for scale, unit in ((1, "s"), (1e3, "ms"), (1e6, "µs")):
+        if seconds * scale >= 1:
+            return scale, unit
+    return 1e9, "ns"

@@ -1,0 +1,477 @@
+"""A slow link, emulated live between the ranks of one host.
+
+The ranks of a laptop share its cores and its memory, so what one times there is
+the cores, not a link.  `emulate(dist, link)` puts a link of your choice between
+them: every message takes at least the α + nβ of that link, and the ranks are
+free to compute meanwhile.  What you see is an *emulated link*, and every picture
+and line that comes from it says so.
+
+How it works.  Each rank tells a referee (a thread of rank 0) what it wants to
+send and receive, and when.  The referee pairs sends with receives and books the
+sender's port out and the receiver's port in for α + nβ.  Both ranks learn the
+end of the booking, move the bytes over Gloo, and report the message as complete
+when that moment has come.  All of this happens in threads of their own, so that
+messages make progress while the program computes.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import json
+import os
+import select
+import socket
+import threading
+import time
+import weakref
+from bisect import insort
+from collections import defaultdict, deque
+from dataclasses import dataclass
+from multiprocessing import connection
+from pathlib import Path
+
+import torch
+
+__all__ = ["emulate", "EmulatedLink", "EmulatedWork"]
+
+
+def emulate(dist, link):
+    """Put `link` between the live ranks; every rank calls this.
+
+    dist: `torch.distributed`, initialised.  link: anything with `time(nbytes)` in
+    seconds, such as `ringtree.cost.Link(alpha, beta)`; a message takes the time
+    of its *sender's* link.
+
+    Returns an object to use in place of `torch.distributed` in a rank program:
+    `get_rank`, `get_world_size`, `send`, `recv`, `isend`, `irecv`, `P2POp`,
+    `batch_isend_irecv` and `barrier`, with `tag=`.
+
+    A message starts when its sender and its receiver are both there, the sender's
+    port out is free and the receiver's port in is free: a rank sends one message
+    and receives one message at a time, both at once.  It is complete α + nβ later
+    (never sooner), and until then the receiver's buffer is untouched.  Whoever is
+    ready first takes the ports first; a message that fits into an earlier gap takes
+    the gap.  A blocking send is a rendezvous.  `barrier` costs nothing on the link.
+
+    Only sensible for links with an α of a millisecond or so: the bookkeeping takes
+    a few tenths of a millisecond a message, which a longer α hides.  A β below that
+    of the host's own memory (about 1 ns a byte) cannot be kept either.
+
+    Raises RuntimeError where the ranks are not all on one host.
+    """
+    return EmulatedLink(_wire(dist), link)
+
+
+@dataclass(frozen=True)
+class _Operation:
+    """One entry of a batch: what `dist.P2POp` makes."""
+
+    op: object
+    tensor: torch.Tensor
+    peer: int
+    tag: int
+
+
+class EmulatedLink:
+    """Speaks like `torch.distributed`, point to point; made by `emulate`."""
+
+    def __init__(self, wire: _Wire, link):
+        self._wire = wire
+        self.link = link
+
+    @property
+    def label(self) -> str:
+        """What every picture and line that comes from this link must carry."""
+        return f"emulated link: {self.link}"
+
+    def __repr__(self) -> str:
+        return f"<{self.label}, rank {self._wire.rank} of {self._wire.size}>"
+
+    def get_rank(self, group=None) -> int:
+        _only_the_world(group)
+        return self._wire.rank
+
+    def get_world_size(self, group=None) -> int:
+        _only_the_world(group)
+        return self._wire.size
+
+    def isend(self, tensor, dst, group=None, tag=0) -> EmulatedWork:
+        """Start sending; leave `tensor` alone until the returned work is complete."""
+        _only_the_world(group)
+        work = EmulatedWork(self._wire.rank, self._peer("dst", dst), int(tag), tensor, sends=True)
+        self._wire.post(work, self.link.time(work.nbytes))
+        return work
+
+    def irecv(self, tensor, src=None, group=None, tag=0) -> EmulatedWork:
+        """Start receiving; read `tensor` only after the returned work is complete."""
+        _only_the_world(group)
+        work = EmulatedWork(self._peer("src", src), self._wire.rank, int(tag), tensor, sends=False)
+        self._wire.post(work)
+        return work
+
+    def send(self, tensor, dst, group=None, tag=0) -> None:
+        """Send and wait until the message has arrived."""
+        self.isend(tensor, dst, group, tag).wait()
+
+    def recv(self, tensor, src=None, group=None, tag=0) -> int:
+        """Receive and wait until the message has arrived; returns the sender's rank."""
+        self.irecv(tensor, src, group, tag).wait()
+        return src
+
+    def P2POp(self, op, tensor, peer, group=None, tag=0) -> _Operation:
+        """An entry for `batch_isend_irecv`: `op` is this link's `isend` or `irecv`."""
+        _only_the_world(group)
+        if op not in (self.isend, self.irecv):
+            raise ValueError(
+                f"P2POp was given {op!r}; on an emulated link give it that link's own isend or irecv."
+            )
+        return _Operation(op, tensor, peer, tag)
+
+    def batch_isend_irecv(self, operations) -> list[EmulatedWork]:
+        """Start all the sends and receives together; one work for each, in their order."""
+        return [each.op(each.tensor, each.peer, tag=each.tag) for each in operations]
+
+    def barrier(self, group=None) -> None:
+        """Wait until every rank is here.  Takes no time on the link."""
+        _only_the_world(group)
+        self._wire.barrier()
+
+    def all_gather_object(self, object_list, obj, group=None) -> None:
+        """Every rank's `obj`, on every rank: for results and notes. Does not pass over the link."""
+        _only_the_world(group)
+        self._wire.all_gather_object(object_list, obj)
+
+    def __getattr__(self, name):
+        raise AttributeError(
+            f"The emulated link has no {name!r}: it carries point-to-point messages (send, recv, isend, "
+            "irecv, batch_isend_irecv). Run an algorithm written as a rank program over it instead."
+        )
+
+    def _peer(self, argument: str, peer) -> int:
+        rank, size = self._wire.rank, self._wire.size
+        if isinstance(peer, int) and 0 <= peer < size and peer != rank:
+            return peer
+        what = "its own rank" if peer == rank else repr(peer)
+        raise ValueError(f"Rank {rank} gave {argument}={what}; expected another rank, from 0 to {size - 1}.")
+
+
+class EmulatedWork:
+    """A message under way, as `isend` and `irecv` return it.
+
+    src, dst, tag, nbytes: which message.  posted: when this rank asked for it; start,
+    end: when it has its ports, None until they are booked.  Seconds on the host's
+    monotonic clock.
+    """
+
+    def __init__(self, src: int, dst: int, tag: int, tensor: torch.Tensor, sends: bool):
+        if not isinstance(tensor, torch.Tensor) or not tensor.is_contiguous():
+            raise ValueError(
+                f"A message from rank {src} to rank {dst} needs a contiguous tensor: call .contiguous() first."
+            )
+        self.src, self.dst, self.tag, self.sends = src, dst, tag, sends
+        self.nbytes = tensor.numel() * tensor.element_size()
+        self.posted = self.start = self.end = None
+        # A GPU's tensor is copied when it is posted, on the stream the program is on.
+        self.tensor = tensor
+        self.payload = tensor.detach().cpu() if tensor.is_cuda else tensor.detach()
+        self._done = threading.Event()
+        self._error = None
+
+    def wait(self, timeout=None) -> bool:
+        """Wait until the message has arrived.  timeout: a timedelta, or None for ever."""
+        # The stuck report reads this in the frame: (direction, peers), as it names them.
+        waits_for = ("send", [self.dst]) if self.sends else ("recv", [self.src])
+        if not self._done.wait(None if timeout is None else timeout.total_seconds()):
+            direction, peers = waits_for
+            raise RuntimeError(f"{direction} with rank {peers[0]} was not complete within {timeout}.")
+        if self._error:
+            raise RuntimeError(self._error)
+        return True
+
+    def is_completed(self) -> bool:
+        """Has the message arrived (or failed)?"""
+        time.sleep(0)  # lets the progress thread run where a program asks in a busy loop
+        return self._done.is_set()
+
+    def _finish(self, error: str | None = None) -> None:
+        self._error = error
+        self._done.set()
+
+    def __repr__(self) -> str:
+        state = "complete" if self._done.is_set() else "under way"
+        return f"<message from rank {self.src} to rank {self.dst}, {self.nbytes} bytes, {state}, emulated link>"
+
+
+# -- one rank's end of the wire ------------------------------------------------
+
+_wires: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
+
+
+def _wire(dist) -> _Wire:
+    """The wire under the current process group, laid once: its ports are shared by all links."""
+    if not dist.is_initialized():
+        raise RuntimeError("emulate() needs live ranks: torch.distributed is not initialised here.")
+    world = dist.group.WORLD
+    if world not in _wires:
+        _wires[world] = _Wire(dist)
+    return _wires[world]
+
+
+class _Wire:
+    """Posts this rank's messages with the referee and carries out what it books."""
+
+    def __init__(self, dist):
+        self._dist = dist
+        self.rank, self.size = dist.get_rank(), dist.get_world_size()
+        self._group = dist.new_group(backend="gloo")  # carries the bytes, on the CPU
+        self._require_one_host()
+        address = [None]
+        if self.rank == 0:
+            referee = _Referee(self.size)
+            address = [(referee.address, referee.key)]
+        dist.broadcast_object_list(address, src=0, group=self._group, device=torch.device("cpu"))
+        place, key = address[0]
+        self._control = connection.Client(tuple(place), authkey=key)
+        _send_at_once(self._control)
+        self._control.send_bytes(json.dumps(self.rank).encode())
+        self._lock = threading.Lock()
+        self._numbers = itertools.count()
+        self._works: dict[int, EmulatedWork] = {}
+        self._lost: dict[int | None, str] = {}  # None: the referee
+        threading.Thread(target=self._progress, name="emulated link", daemon=True).start()
+
+    def _require_one_host(self) -> None:
+        hosts = [None] * self.size
+        self._dist.all_gather_object(hosts, _host(), group=self._group)
+        strangers = [rank for rank, host in enumerate(hosts) if host != hosts[0]]
+        if strangers:
+            names = ", ".join(str(rank) for rank in strangers)
+            raise RuntimeError(
+                f"emulate() needs every rank on one host, for their clocks must be one: rank {names} "
+                "and rank 0 are on different hosts."
+            )
+
+    def barrier(self) -> None:
+        self._dist.barrier(group=self._group)
+
+    def all_gather_object(self, object_list, obj) -> None:
+        self._dist.all_gather_object(object_list, obj, group=self._group)
+
+    def post(self, work: EmulatedWork, duration: float = 0.0) -> None:
+        with self._lock:
+            for lost, reason in self._lost.items():
+                if lost in (None, work.src, work.dst):
+                    raise RuntimeError(reason)
+            number = next(self._numbers)
+            self._works[number] = work
+            work.posted = time.monotonic()
+            what = [number, work.sends, work.src, work.dst, work.tag]
+            size = [work.nbytes, str(work.payload.dtype), duration]
+            self._control.send_bytes(json.dumps([*what, *size, work.posted]).encode())
+
+    def _progress(self) -> None:
+        """The background thread: begin what the referee has booked, finish what is due."""
+        due = []  # (end, number, work, transfer, buffer)
+        while True:
+            # select, since poll rounds to whole milliseconds
+            patience = max(0.0, due[0][0] - time.monotonic()) if due else None
+            if select.select([self._control], [], [], patience)[0]:
+                try:
+                    news = json.loads(self._control.recv_bytes())
+                except (EOFError, OSError):
+                    self._give_up("The referee of the emulated link (in rank 0) is gone.")
+                    return
+                self._hear(news, due)
+            while due and due[0][0] <= time.monotonic():
+                self._complete(*heapq.heappop(due)[1:])
+
+    def _hear(self, news: dict, due: list) -> None:
+        if "lost" in news:
+            lost = news["lost"]
+            self._give_up(f"Rank {lost} is gone: its end of the emulated link has closed.", lost)
+            return
+        number = news["number"]
+        work = self._works.get(number)
+        if work is None:
+            return  # given up meanwhile, because its peer is gone
+        if "error" in news:
+            self._end(number, work, news["error"])
+            return
+        work.start, work.end = news["start"], news["end"]
+        try:
+            transfer, buffer = self._begin(work, news["key"])
+        except RuntimeError as problem:
+            self._end(number, work, _lost_message(work, problem))
+            return
+        heapq.heappush(due, (work.end, number, work, transfer, buffer))
+
+    def _begin(self, work: EmulatedWork, key: int):
+        """Start moving the bytes; returns what to wait for, and where a received message lies."""
+        if not work.nbytes:
+            return None, None
+        if work.sends:
+            return self._dist.isend(work.payload, work.dst, group=self._group, tag=key), None
+        # received beside the reader's buffer, which must not change before the end
+        buffer = torch.empty_like(work.payload)
+        return self._dist.irecv(buffer, work.src, group=self._group, tag=key), buffer
+
+    def _complete(self, number: int, work: EmulatedWork, transfer, buffer) -> None:
+        error = None
+        try:
+            # Both ranks posted this transfer when they heard of it, in the one order in
+            # which the referee speaks, so this wait cannot be part of a circle.
+            if transfer is not None:
+                transfer.wait()
+            if buffer is not None:
+                work.tensor.detach().copy_(buffer)
+        except RuntimeError as problem:
+            error = _lost_message(work, problem)
+        self._end(number, work, error)
+
+    def _end(self, number: int, work: EmulatedWork, error: str | None) -> None:
+        self._works.pop(number, None)
+        work._finish(error)
+
+    def _give_up(self, reason: str, peer: int | None = None) -> None:
+        with self._lock:
+            self._lost[peer] = reason
+            for number, work in list(self._works.items()):
+                if (peer is None or peer in (work.src, work.dst)) and work.start is None:
+                    self._end(number, work, reason)
+
+
+def _lost_message(work: EmulatedWork, problem: Exception) -> str:
+    return f"The message from rank {work.src} to rank {work.dst} was lost: {problem}"
+
+
+def _send_at_once(control: connection.Connection) -> None:
+    """Without this, TCP holds a second small message back for 40 ms."""
+    with socket.socket(fileno=os.dup(control.fileno())) as link:
+        link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+
+def _host() -> str:
+    """A name that two processes share when they share a kernel, and so its clock."""
+    boot = Path("/proc/sys/kernel/random/boot_id")
+    return boot.read_text().strip() if boot.exists() else socket.gethostname()
+
+
+def _only_the_world(group) -> None:
+    if group is not None:
+        raise ValueError("The emulated link knows one group, the whole world: leave group= out.")
+
+
+# -- the referee, in rank 0 ----------------------------------------------------
+
+
+class _Ports:
+    """When each rank's port out and port in are taken."""
+
+    MEMORY = 1.0  # seconds for which a past booking is kept
+
+    def __init__(self, size: int):
+        self.outward = [[] for _ in range(size)]
+        self.inward = [[] for _ in range(size)]
+
+    def book(self, src: int, dst: int, ready: float, duration: float) -> float:
+        """Take both ports for `duration`, at the first time from `ready` on; returns the start."""
+        start = ready
+        for begin, end in heapq.merge(self.outward[src], self.inward[dst]):
+            if start + duration <= begin:
+                break
+            start = max(start, end)
+        for port in (self.outward[src], self.inward[dst]):
+            while port and port[0][1] < ready - self.MEMORY:
+                port.pop(0)
+            insort(port, (start, start + duration))
+        return start
+
+
+@dataclass
+class _Post:
+    """One half of a message: what a rank told the referee."""
+
+    number: int
+    sends: bool
+    src: int
+    dst: int
+    tag: int
+    nbytes: int
+    dtype: str
+    duration: float
+    time: float
+
+    @property
+    def rank(self) -> int:
+        return self.src if self.sends else self.dst
+
+
+class _Referee:
+    """Pairs sends with receives, in order, and books their ports."""
+
+    def __init__(self, size: int):
+        self.key = os.urandom(32)
+        self._listener = connection.Listener(("127.0.0.1", 0), backlog=size, authkey=self.key)
+        self.address = self._listener.address
+        self._size = size
+        self._ports = _Ports(size)
+        self._waiting = {True: defaultdict(deque), False: defaultdict(deque)}
+        self._keys = itertools.count(1)
+        threading.Thread(target=self._serve, name="emulated link's referee", daemon=True).start()
+
+    def _serve(self) -> None:
+        self._connections = self._meet()
+        while self._connections:
+            for ready in connection.wait(list(self._connections.values())):
+                try:
+                    self._take(_Post(*json.loads(ready.recv_bytes())))
+                except (EOFError, OSError):
+                    self._lose(ready)
+
+    def _meet(self) -> dict[int, connection.Connection]:
+        connections = {}
+        while len(connections) < self._size:
+            try:
+                caller = self._listener.accept()
+            except (connection.AuthenticationError, EOFError, OSError):
+                continue  # somebody else on this host knocked
+            _send_at_once(caller)
+            connections[json.loads(caller.recv_bytes())] = caller
+        self._listener.close()
+        return connections
+
+    def _take(self, post: _Post) -> None:
+        channel = (post.src, post.dst, post.tag)
+        others = self._waiting[not post.sends][channel]
+        if not others:
+            self._waiting[post.sends][channel].append(post)
+            return
+        other = others.popleft()
+        send, receive = (post, other) if post.sends else (other, post)
+        if (send.nbytes, send.dtype) != (receive.nbytes, receive.dtype):
+            problem = (
+                f"Rank {send.src} sends {send.nbytes} bytes of {send.dtype} where rank {send.dst} "
+                f"expects {receive.nbytes} bytes of {receive.dtype}: give both tensors one size and dtype."
+            )
+            for each in (send, receive):
+                self._tell(each.rank, {"number": each.number, "error": problem})
+            return
+        ready = max(send.time, receive.time)
+        start = self._ports.book(send.src, send.dst, ready, send.duration)
+        booking = {"start": start, "end": start + send.duration, "key": next(self._keys) % 2**30}
+        for each in (send, receive):
+            self._tell(each.rank, {"number": each.number, **booking})
+
+    def _tell(self, rank: int, news: dict) -> None:
+        if rank in self._connections:
+            try:
+                self._connections[rank].send_bytes(json.dumps(news).encode())
+            except OSError:
+                pass  # its end has closed: the next read of that connection says so
+
+    def _lose(self, ended: connection.Connection) -> None:
+        lost = next(rank for rank, each in self._connections.items() if each is ended)
+        del self._connections[lost]
+        for rank in list(self._connections):
+            self._tell(rank, {"lost": lost})

@@ -1,0 +1,88 @@
+"""Published measurements of real machines, each with its source.
+
+Other people made them; only their numbers are quoted here, as facts, in tables of our own. `runs()` says
+which there are, `sweep(name)` gives one of them. The tables are `tables/runs.csv` and
+`tables/times.csv`.
+"""
+
+from __future__ import annotations
+
+import csv
+import difflib
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Run:
+    """One published run: what was timed, on which machine, with which tool, and who published it.
+
+    `note` says what a careful reader should know before using the numbers; most runs need none.
+    """
+
+    name: str
+    operation: str
+    gpu: str
+    ranks: int
+    nodes: int
+    intra_node: str
+    inter_node: str
+    algorithm: str
+    nccl: str
+    tool: str
+    source: str
+    note: str
+
+    @property
+    def label(self) -> str:
+        """A short name for a table or a figure: `8 × H200`, `16 × H100, 2 nodes`, `one message, V100 nodes`."""
+        kind, _, memory = self.gpu.partition(", ")
+        if self.operation.startswith("send_recv"):
+            return f"one message, {kind}s, {memory}"
+        where = f", {self.nodes} nodes" if self.nodes > 1 else ""
+        forced = f", {self.algorithm.removesuffix(' (forced)')}" if "forced" in self.algorithm else ""
+        return f"{self.ranks} × {'CPU' if memory else kind.split('-')[0]}{where}{forced}"
+
+
+@cache
+def _tables() -> tuple[dict[str, Run], dict[str, list[tuple[int, float]]]]:
+    folder = resources.files(__package__) / "tables"
+    published: dict[str, Run] = {}
+    with (folder / "runs.csv").open(encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file):
+            name = row.pop("run")
+            published[name] = Run(name, **{**row, "ranks": int(row["ranks"]), "nodes": int(row["nodes"])})
+    points: dict[str, list[tuple[int, float]]] = {name: [] for name in published}
+    with (folder / "times.csv").open(encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file):
+            points[row["run"]].append((int(row["bytes"]), float(row["time_us"]) * 1e-6))
+    return published, points
+
+
+def runs() -> dict[str, Run]:
+    """All published runs by name, in the table's order."""
+    return dict(_tables()[0])
+
+
+def run(name: str) -> Run:
+    """The run of that name: machine, tool, source. Raises KeyError, with the nearest names, if there is none."""
+    published = _tables()[0]
+    if name not in published:
+        near = difflib.get_close_matches(str(name), published, n=3)
+        hint = f"the nearest are {', '.join(near)}" if near else f"the first are {', '.join(list(published)[:3])}"
+        raise KeyError(f"no published run is called {name!r}; {hint}; figures.runs() lists all {len(published)}.")
+    return published[name]
+
+
+def sweep(name: str) -> tuple[np.ndarray, np.ndarray]:
+    """One run's message sizes in bytes and times in seconds, smallest message first.
+
+    For a collective the size is that of the full vector, as nccl-tests counts it. Raises KeyError,
+    with the nearest names, if there is no such run.
+    """
+    run(name)
+    points = sorted(_tables()[1][name])
+    return np.array([n for n, _ in points], dtype=np.int64), np.array([t for _, t in points])

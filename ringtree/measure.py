@@ -1,0 +1,103 @@
+"""Measure messages and collectives honestly: warm up, repeat, keep the first one apart."""
+
+from __future__ import annotations
+
+import statistics
+import time
+
+# Sizes of a ping-pong from 1 byte to 64 MiB, in powers of two.
+POWERS_OF_TWO = tuple(2**k for k in range(27))
+
+
+def ping_pong(sizes=POWERS_OF_TWO, repeats: int = 50, warmup: int = 3, at_most: int = 2**28, device=None, dist=None):
+    """Rank 0 sends to rank 1, rank 1 sends the same bytes back; half a round trip is one message.
+
+    A rank program: call it on every rank of a running process group, for instance with
+    `ranks.call(measure.ping_pong)`. Ranks 0 and 1 play; any others return at once.
+
+    sizes: message lengths in bytes, whole numbers of at least 1; repeats: timed round trips of each
+    size; warmup: round trips before them whose times do not count; at_most: bytes that the timed
+    round trips of a size may send one way, so that large messages are repeated less often, though
+    5 times at least (or `repeats`, if that is less);
+    device: where the buffers live, by default the current CUDA device under NCCL and else the CPU;
+    dist: what speaks like `torch.distributed`, and it by default: an emulated link, for instance.
+
+    Returns on rank 0 a list of plain rows, one for each size, in seconds *one way*:
+    `{"bytes", "first", "min", "median", "repeats"}`. `first` is the first round trip of that size,
+    the warm-up's; the row measured first holds the very first message of all. On the other ranks
+    it returns None.
+
+    Raises ValueError for sizes, repeats or warm-ups that cannot be, or with fewer than two ranks;
+    RuntimeError if bytes come back changed.
+    """
+    import torch
+
+    real = torch.distributed
+    dist = real if dist is None else dist
+    sizes = [_whole(size, "a size", "bytes") for size in sizes]
+    repeats = _whole(repeats, "repeats", "timed round trips")
+    warmup = _whole(warmup, "warmup", "round trips")
+    if not sizes:
+        raise ValueError("ping_pong got no sizes; give at least one number of bytes.")
+    if dist.get_world_size() < 2:
+        raise ValueError(f"ping_pong needs two ranks and there is {dist.get_world_size()}; start more.")
+    if device is None:
+        device = torch.device("cuda") if real.get_backend() == "nccl" else torch.device("cpu")
+    device = torch.device(device)
+    rank = dist.get_rank()
+    if rank > 1:
+        return None
+
+    rows = []
+    for size in sizes:
+        sent = torch.arange(256, dtype=torch.uint8, device=device).repeat(size // 256 + 1)[:size]
+        got = torch.zeros_like(sent)
+        trips = []
+        counted = min(repeats, max(5, at_most // size))
+        for _ in range(warmup + counted):
+            _finish(device)
+            started = time.perf_counter()
+            if rank == 0:
+                dist.send(sent, dst=1)
+                dist.recv(got, src=1)
+            else:
+                dist.recv(got, src=0)
+                dist.send(got, dst=0)
+            _finish(device)
+            trips.append((time.perf_counter() - started) / 2)
+        if not torch.equal(got, sent):
+            raise RuntimeError(f"rank {rank}: {size} bytes came back changed; the link or the backend is broken.")
+        timed = trips[warmup:]
+        rows.append(
+            {
+                "bytes": size,
+                "first": trips[0],
+                "min": min(timed),
+                "median": statistics.median(timed),
+                "repeats": counted,
+            }
+        )
+    return rows if rank == 0 else None
+
+
+def column(rows, name: str) -> list:
+    """One column of a list of rows, for instance `column(rows, "median")`."""
+    if rows and name not in rows[0]:
+        raise KeyError(f"no column {name!r}; there are {', '.join(rows[0])}.")
+    return [row[name] for row in rows]
+
+
+def _finish(device) -> None:
+    """Wait until the device has done what it was given: on a GPU, send and recv return before that."""
+    if device.type == "cuda":
+        import torch
+
+        torch.cuda.synchronize(device)
+
+
+def _whole(value, what: str, unit: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) and getattr(value, "dtype", None) is None:
+        raise ValueError(f"ping_pong got {value!r} for {what}; give a whole number of {unit}, at least 1.")
+    if value != int(value) or value < 1:
+        raise ValueError(f"ping_pong got {value!r} for {what}; give a whole number of {unit}, at least 1.")
+    return int(value)

@@ -1,0 +1,88 @@
+"""Plain processes that run a function on every rank, for tests that need torch.distributed but no notebook."""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import os
+import socket
+import traceback
+from datetime import timedelta
+
+import torch.multiprocessing as multiprocessing
+
+
+class Processes:
+    """A gloo process group of `size` processes.
+
+    `call(function, *arguments)` runs a function of a test module on every rank, as
+    function(dist, *arguments), and returns the results by rank, "died" for a rank that did.
+    """
+
+    def __init__(self, size: int):
+        os.environ.setdefault("OMP_NUM_THREADS", "1")
+        context = multiprocessing.get_context("spawn")
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        self._pipes, self._processes = [], []
+        for rank in range(size):
+            here, there = context.Pipe()
+            process = context.Process(target=_serve, args=(there, rank, size, port), daemon=True)
+            process.start()
+            there.close()
+            self._pipes.append(here)
+            self._processes.append(process)
+
+    def call(self, function, *arguments, timeout: float = 60) -> list:
+        for pipe in self._pipes:
+            pipe.send((function, arguments))
+        answers = []
+        for rank, pipe in enumerate(self._pipes):
+            if not pipe.poll(timeout):
+                raise TimeoutError(f"rank {rank} did not finish {function.__name__} within {timeout} s")
+            try:
+                answers.append(pipe.recv())
+            except EOFError:
+                answers.append(("died", None))
+        problems = [problem for _, problem in answers if problem]
+        if problems:
+            raise AssertionError("\n".join(problems))
+        return [result for result, _ in answers]
+
+    def stop(self) -> None:
+        for process in self._processes:
+            process.kill()
+        for process in self._processes:
+            process.join()
+
+
+@functools.cache
+def shared(size: int) -> Processes:
+    """One group of processes for every test that leaves it as it found it."""
+    processes = Processes(size)
+    atexit.register(processes.stop)
+    return processes
+
+
+def _serve(pipe, rank: int, size: int, port: int) -> None:
+    import torch
+    import torch.distributed as dist
+
+    torch.set_num_threads(1)
+    dist.init_process_group(
+        "gloo",
+        init_method=f"tcp://127.0.0.1:{port}",
+        rank=rank,
+        world_size=size,
+        timeout=timedelta(seconds=30),
+    )
+    while True:
+        try:
+            function, arguments = pipe.recv()
+        except EOFError:
+            return
+        try:
+            pipe.send((function(dist, *arguments), None))
+        except Exception:
+            pipe.send((None, f"rank {rank}: {traceback.format_exc()}"))

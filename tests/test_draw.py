@@ -1,0 +1,187 @@
+"""Pictures: what stands in the page, and that it can be read there."""
+
+import re
+import xml.etree.ElementTree as ElementTree
+
+import matplotlib
+import numpy as np
+import pytest
+
+from ringtree import draw, figures, fit
+from ringtree.cost import Link
+from ringtree.draw import style
+
+WHITE, DARK = "#ffffff", "#14181e"
+LINK = Link.of(10e-6, bandwidth=450e9)
+SWEEP = figures.sweep("v100_n2_p8")
+FITS = {"one line": fit.fit_line(*SWEEP), "smaller of two": fit.fit_lines(*SWEEP)}
+
+
+def all_pictures():
+    return {
+        "shares": draw.shares(LINK, [1024, 1e6, 1e9]),
+        "model": draw.model(LINK),
+        "times": draw.times({"measured": SWEEP}, FITS, title="Eight"),
+        "machines": draw.times({name: figures.sweep(name) for name in ("h200_p8", "l40s_p4_ring", "v100_n1_p4")}),
+        "residuals": draw.residuals(*SWEEP, FITS),
+        "compare": draw.compare([("a", 20, 5), ("b", 10, 9)], ("one", "two"), "miss, %"),
+        "before_after": draw.before_after([[1], [2], None], [[3], None, [3]], title="A sum"),
+        "holdings": draw.holdings([("then", [[1, 2]] * 8, None), ("now", [["a", None]] * 8, None)]),
+    }
+
+
+@pytest.fixture(scope="module")
+def pictures():
+    return all_pictures()
+
+
+NAMES = ["shares", "model", "times", "machines", "residuals", "compare", "before_after", "holdings"]
+
+
+def luminance(colour):
+    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+    return float(np.dot(linear, [0.2126, 0.7152, 0.0722]))
+
+
+def contrast(one, other):
+    light, dark = sorted((luminance(one), luminance(other)), reverse=True)
+    return (light + 0.05) / (dark + 0.05)
+
+
+@pytest.mark.parametrize("colour", draw.RANK_COLOURS)
+def test_every_rank_is_visible_on_white_and_on_the_dark_page(colour):
+    assert contrast(colour, WHITE) >= 3
+    assert contrast(colour, DARK) >= 2.95
+
+
+def test_colours_stay_apart_for_colour_blind_readers():
+    # Machado, Oliveira, Fernandes (2009), severity 1.0, on linear RGB; distance in OKLab.
+    kinds = {
+        "none": np.eye(3),
+        "protanopia": [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]],
+        "deuteranopia": [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.011820, 0.042940, 0.968881]],
+        "tritanopia": [[1.255528, -0.076749, -0.178779], [-0.078411, 0.930809, 0.147602], [0.004733, 0.691367, 0.303900]],
+    }
+    rgb = np.array([[int(c[i : i + 2], 16) / 255 for i in (1, 3, 5)] for c in draw.RANK_COLOURS])
+    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
+    for kind, matrix in kinds.items():
+        seen = oklab(np.clip(linear @ np.array(matrix).T, 0, 1))
+        apart = np.linalg.norm(seen[:, None] - seen[None], axis=-1) + 9 * np.eye(len(seen))
+        assert apart.min() > 0.055, kind
+        assert apart[:4, :4].min() > 0.08, f"{kind}: the first four are in every chapter"
+
+
+def oklab(linear):
+    cones = linear @ np.array(
+        [[0.4122214708, 0.5363325363, 0.0514459929], [0.2119034982, 0.6806995451, 0.1073969566],
+         [0.0883024619, 0.2817188376, 0.6299787005]]
+    ).T  # fmt: skip
+    return np.cbrt(cones) @ np.array(
+        [[0.2104542553, 0.7936177850, -0.0040720468], [1.9779984951, -2.4285922050, 0.4505937099],
+         [0.0259040371, 0.7827717662, -0.8086757660]]
+    ).T  # fmt: skip
+
+
+def test_colours_come_round_again_after_eight_ranks():
+    assert draw.rank_colour(9) == draw.rank_colour(1) == draw.RANK_COLOURS[1]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_picture_is_one_line_of_text_without_measured_numbers(pictures, name):
+    text = repr(pictures[name])
+    assert text.startswith("Figure: ") and "\n" not in text
+    assert not re.search(r"\d+(\.\d+)? ?(%|µs|ms|GB/s|MB/s)", text)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_picture_is_a_figure_with_alternative_text(pictures, name):
+    html = pictures[name]._repr_html_()
+    figure = ElementTree.fromstring(html)  # well formed
+    svg = figure[0]
+    assert figure.tag == "figure" and svg.tag == "svg"
+    assert svg.get("role") == "img" and svg.get("aria-label") == pictures[name].alt
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_picture_takes_the_pages_colours_and_touches_nothing_else(pictures, name):
+    svg = pictures[name].svg
+    assert "currentColor" in svg
+    assert style.INK not in svg and style.PAPER not in svg
+    assert "<style" not in svg and "<?xml" not in svg and "http" not in svg
+    assert not re.search(r"fill: #(000000|ffffff)", svg)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_text_is_text_of_at_least_eleven_pixels(pictures, name):
+    sizes = [float(size) for size in re.findall(r"font(?:-size)?:[^;\"]*?([\d.]+)px", pictures[name].svg)]
+    assert sizes and min(sizes) >= 11
+    assert "<text" in pictures[name].svg
+
+
+def test_many_pictures_on_a_page_share_no_id(pictures):
+    ids = [found for picture in pictures.values() for found in re.findall(r' id="([^"]+)"', picture.svg)]
+    assert ids and len(set(ids)) == len(ids)
+    for picture in pictures.values():
+        used = set(re.findall(r'(?:url\(#|href="#)([^)"]+)', picture.svg))
+        assert used <= set(re.findall(r' id="([^"]+)"', picture.svg))
+
+
+def test_the_same_picture_is_the_same_text_every_time(pictures):
+    again = all_pictures()
+    assert {name: p.svg for name, p in again.items()} == {name: p.svg for name, p in pictures.items()}
+
+
+def test_drawing_leaves_the_readers_matplotlib_alone():
+    with matplotlib.rc_context({"font.size": 31, "axes.facecolor": "red"}):
+        before = dict(matplotlib.rcParams)
+        svg = draw.model(LINK).svg
+        assert dict(matplotlib.rcParams) == before
+    assert svg == draw.model(LINK).svg
+
+
+def test_alternative_text_is_escaped_and_required():
+    @style.styled
+    def draw_with(alt):
+        fig, ax = style.figure(200, 100)
+        ax.plot([1, 2])
+        return draw.picture(fig, alt)
+
+    assert 'aria-label="a &lt; b &quot;c&quot;"' in draw_with('a < b "c"').svg
+    for bad in ("", "  ", "two\nlines"):
+        with pytest.raises(ValueError, match="alt"):
+            draw_with(bad)
+
+
+def test_a_saved_picture_is_an_svg_file(pictures, tmp_path):
+    pictures["model"].save(tmp_path / "model.svg")
+    text = (tmp_path / "model.svg").read_text(encoding="utf-8")
+    assert ElementTree.fromstring(text).tag == "{http://www.w3.org/2000/svg}svg"
+    assert "var(" not in text
+
+
+def test_before_and_after_show_every_number_and_every_rank():
+    svg = draw.before_after([[1, 2], [3, 4], None], [None, [4.5, 6], ["x"]]).svg
+    texts = re.findall(r">([^<>]+)</text>", svg)
+    for expected in ("rank 0", "rank 1", "rank 2", "1", "2", "3", "4", "4.5", "6", "x", "before", "after"):
+        assert expected in texts
+
+
+def test_before_and_after_need_the_same_ranks():
+    with pytest.raises(ValueError, match="2 ranks before and 1 after"):
+        draw.before_after([[1], [2]], [[3]])
+    with pytest.raises(ValueError, match="at least one"):
+        draw.holdings([])
+
+
+def test_messages_of_no_bytes_have_no_place_on_a_logarithmic_axis():
+    svg = draw.times({"m": ([0, 1, 1024], [1e-6, 1e-6, 2e-6])}).svg
+    assert "nan" not in svg.lower() and "1 KiB" in svg
+
+
+def test_labels_at_the_right_end_do_not_overlap():
+    from ringtree.draw.costs import _spread
+
+    wanted = [100.0, 101.0, 102.0, 200.0, 210.0, 50.0]
+    placed = sorted(y + _spread(wanted, 18)[i] for i, y in enumerate(wanted))
+    assert min(np.diff(placed)) >= 18 - 1e-9

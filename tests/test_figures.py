@@ -1,0 +1,55 @@
+"""The published measurements."""
+
+import numpy as np
+import pytest
+
+from ringtree import figures
+
+
+def test_there_are_23_runs_each_with_its_source():
+    runs = figures.runs()
+    assert len(runs) == 23
+    for name, run in runs.items():
+        assert run.name == name
+        assert run.source and run.tool and run.gpu and run.operation
+        assert run.ranks >= 2 and 1 <= run.nodes <= run.ranks
+
+
+def test_labels_are_short_and_differ():
+    labels = [run.label for run in figures.runs().values()]
+    assert len(set(labels)) == len(labels)
+    assert max(map(len, labels)) < 40
+    assert figures.run("h200_p8").label == "8 × H200"
+    assert figures.run("h100_aws_n2_p16").label == "16 × H100, 2 nodes"
+
+
+@pytest.mark.parametrize("name", figures.runs())
+def test_sweeps_are_in_bytes_and_seconds_smallest_first(name):
+    sizes, times = figures.sweep(name)
+    assert len(sizes) == len(times) >= 18
+    assert sizes.dtype == np.int64 and np.all(np.diff(sizes) > 0)
+    assert np.all(times > 1e-7) and np.all(times < 10)
+
+
+def test_numbers_that_the_facts_name():
+    sizes, times = figures.sweep("v100_n2_p8")
+    assert times[sizes == 8][0] == pytest.approx(17.93e-6)
+    ring, tree = figures.sweep("l40s_p4_ring"), figures.sweep("l40s_p4_tree")
+    mebibyte = ring[0] == 2**20
+    assert tree[1][mebibyte][0] / ring[1][mebibyte][0] == pytest.approx(2.8, abs=0.1)
+    sizes, times = figures.sweep("h200_p8")
+    assert (1.75 * sizes / times).max() == pytest.approx(482e9, rel=0.01)
+
+
+def test_the_readers_copy_is_her_own():
+    figures.runs().clear()
+    figures.sweep("h200_p8")[1][:] = 0
+    assert len(figures.runs()) == 23 and figures.sweep("h200_p8")[1].min() > 0
+
+
+def test_an_unknown_run_is_answered_with_the_nearest_names():
+    for ask in (figures.run, figures.sweep):
+        with pytest.raises(KeyError, match="h200_p8"):
+            ask("h200")
+        with pytest.raises(KeyError, match="figures.runs"):
+            ask("no such thing at all")

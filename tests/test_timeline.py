@@ -1,0 +1,76 @@
+"""The timeline shows what a trace holds, and always says where its times come from."""
+
+import re
+
+import pytest
+
+from ringtree.draw import timeline
+from ringtree.trace import Message, Span, Trace
+
+LABEL = "emulated link: α 20 ms, 100 MB/s"
+
+
+def overlap(label=LABEL, late=0.0):
+    return Trace(
+        [Message(0, 1, 4000, 0.0, 0.02 + late), Message(1, 0, 4000, 0.0, 0.02)],
+        size=2,
+        spans=[
+            Span(0, 0.0, 0.015, "forward"),
+            Span(1, 0.0, 0.015, "forward"),
+            Span(0, 0.015, 0.02, "from rank 1", "wait"),
+            Span(1, 0.015, 0.02 + late, "from rank 0", "wait"),
+        ],
+        label=label,
+    )
+
+
+def text_of(picture) -> str:
+    return " ".join(re.findall(r">([^<>]+)</text>", picture.svg))
+
+
+def test_the_label_stands_on_the_picture():
+    assert LABEL in text_of(timeline(overlap()))
+
+
+def test_every_one_of_several_traces_carries_its_name_and_label():
+    text = text_of(timeline({"before": overlap(), "after": overlap("another label")}))
+    for expected in ("before", "after", LABEL, "another label", "rank 0", "rank 1", "forward", "computes", "waits for"):
+        assert expected in text
+
+
+def test_the_alternative_text_does_not_depend_on_the_times():
+    assert repr(timeline(overlap())) == repr(timeline(overlap(late=0.003)))
+    assert repr(timeline(overlap())) == (
+        "Figure: Ranks over time. 2 ranks, 2 messages and 2 blocks of computation on an emulated link."
+    )
+
+
+def test_the_alternative_text_names_each_trace():
+    alone = Trace([Message(0, 1, 8, 0.0, 1e-6)], size=1 + 1, label="as this machine's host saw it")
+    assert repr(timeline({"alone": alone, "both": overlap()})) == (
+        "Figure: Ranks over time. alone: 2 ranks, 1 message; "
+        "both: 2 ranks, 2 messages and 2 blocks of computation on an emulated link."
+    )
+
+
+@pytest.mark.parametrize("seconds, unit", [(3.0, "time (s)"), (3e-3, "time (ms)"), (3e-6, "time (µs)"), (3e-8, "time (ns)")])
+def test_the_axis_has_the_unit_that_suits_it(seconds, unit):
+    assert unit in text_of(timeline(Trace([Message(0, 1, 8, 0.0, seconds)], size=2)))
+
+
+def test_every_message_and_span_is_drawn():
+    several = Trace([Message(0, rank, 8, rank, rank + 1) for rank in (1, 2, 3)], size=4, spans=[Span(0, 0, 1), Span(3, 0, 1)])
+    fewer = Trace([Message(0, 1, 8, 1, 2)], size=4, spans=[Span(0, 0, 1)])
+    assert timeline(several).svg.count("<path") > timeline(fewer).svg.count("<path")
+
+
+def test_an_empty_trace_is_refused_by_name():
+    with pytest.raises(ValueError, match=r"empty trace \(mine\); run something first"):
+        timeline({"mine": Trace(size=4)})
+
+
+def test_ranks_that_sit_out_can_be_left_out():
+    trace = Trace([Message(0, 1, 8, 0, 1), Message(2, 3, 8, 0, 1)], size=4, spans=[Span(1, 0, 1), Span(3, 0, 1)])
+    picture = timeline(trace, ranks=[2, 3])
+    assert repr(picture) == "Figure: Ranks over time. 2 ranks, 1 message and 1 block of computation."
+    assert "rank 3" in text_of(picture) and "rank 1" not in text_of(picture)
