@@ -1,0 +1,49 @@
+# make book   the book, its cells executed on live ranks (SHARE_GPUS=1: several ranks a GPU)
+# make test   everything that proves the project
+# make lab    JupyterLab on the notebooks
+# make notebooks   run the notebooks again and store their outputs, text only
+# make clean  remove what was built (`make distclean`: the environment too)
+
+PYTHON ?= python3
+VENV ?= .venv
+RUN := $(VENV)/bin/python
+READY := $(VENV)/installed
+LOCKS := -c requirements.lock -c requirements-cuda.lock
+
+ifdef SHARE_GPUS
+export RINGTREE_SHARE_GPUS := $(SHARE_GPUS)
+endif
+
+NBVAL := --nbval --nbval-cell-timeout 300 --nbval-sanitize-with tests/nbval_sanitize.cfg
+
+.PHONY: book test lab notebooks clean distclean
+.DEFAULT_GOAL := book
+
+book: $(READY)
+	@$(RUN) book/build.py
+
+# The book is built first, so that one pytest run proves everything; a build that failed
+# leaves no stamp, and the built book's own tests then fail and say so.
+test: $(READY)
+	-@$(RUN) book/build.py
+	@$(RUN) -m pytest $(NBVAL) tests notebooks $(wildcard labs/source) $(ARGS)
+
+lab: $(READY)
+	@$(RUN) -m jupyter lab --notebook-dir .
+
+notebooks: $(READY)
+	@$(RUN) book/normalise.py --execute
+
+clean:
+	rm -rf _build .pytest_cache .hypothesis
+
+distclean: clean
+	rm -rf $(VENV) ringtree.egg-info
+
+$(READY): requirements.txt requirements.lock requirements-cuda.lock pyproject.toml
+	@command -v $(PYTHON) >/dev/null || { echo "No $(PYTHON) found: install Python 3.11 or newer, or name one with 'make PYTHON=/path/to/python3.12'." >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "$(PYTHON) is $$($(PYTHON) --version), and this book needs Python 3.11 or newer: name one with 'make PYTHON=python3.12'." >&2; exit 1; }
+	@$(RUN) -m pip --version >/dev/null 2>&1 || { echo "Making the environment in $(VENV)"; $(PYTHON) -m venv --clear $(VENV); } || { echo "$(PYTHON) could not make an environment: install its venv module (on Debian and Ubuntu: apt install python3-venv)." >&2; exit 1; }
+	@echo "Installing requirements.txt into $(VENV): some minutes the first time"
+	@$(RUN) -m pip install --disable-pip-version-check --progress-bar on -r requirements.txt $(LOCKS)
+	@touch $@

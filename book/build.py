@@ -1,0 +1,89 @@
+"""Build the book: `python book/build.py` runs every notebook on live ranks and writes _build/html.
+
+Exits with 0 when the book was built without a single warning, with 1 otherwise.
+Setting RINGTREE_SHARE_GPUS=1 lets several ranks share one GPU.
+"""
+
+import hashlib
+import re
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+BUILD = ROOT / "_build"
+STAMP = BUILD / "built-from"
+COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+# A kernel says this at every start; its ports are open on this machine only.
+NOISE = ("Kernel is running over TCP without encryption",)
+sys.path.insert(0, str(ROOT / "book"))
+
+
+def sources():
+    """Every file that the book is made from."""
+    for folder in ("book", "notebooks", "labs/release", "ringtree"):
+        for path in sorted((ROOT / folder).rglob("*")):
+            hidden = any(part.startswith((".", "__pycache__")) for part in path.relative_to(ROOT).parts)
+            if path.is_file() and not hidden:
+                yield path
+    yield from (ROOT / "_config.yml", ROOT / "_toc.yml", *sorted(ROOT.glob("requirements*")))
+
+
+def fingerprint():
+    """A hash of all sources and of what else a cell's result depends on."""
+    from pages import what_cells_depend_on
+
+    found = hashlib.sha256(what_cells_depend_on().encode())
+    for path in sources():
+        found.update(path.relative_to(ROOT).as_posix().encode() + b"\0" + path.read_bytes())
+    return found.hexdigest()
+
+
+def drop_old_executions():
+    """Keep only the executions that this tree would use again."""
+    from pages import what_cells_depend_on
+
+    for cache in (BUILD / "executed").glob("*"):
+        if cache.name != what_cells_depend_on():
+            shutil.rmtree(cache)
+
+
+def where_to_open():
+    page = (BUILD / "html" / "book" / "welcome.html").as_uri()
+    return f"Open it in a browser: {page}"
+
+
+def run_jupyter_book():
+    """Build with warnings as errors, passing its progress on; return its exit status."""
+    jupyter_book = [sys.executable, "-u", "-c", "from jupyter_book.cli.main import main; main()"]
+    command = [*jupyter_book, "build", str(ROOT), "-W", "--keep-going"]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        for line in process.stdout:
+            if not any(noise in line for noise in NOISE):
+                print(line if sys.stdout.isatty() else COLOUR.sub("", line), end="", flush=True)
+    return process.returncode
+
+
+def main():
+    before = fingerprint()
+    if STAMP.is_file() and STAMP.read_text() == before:
+        print(f"The book is up to date. {where_to_open()}")
+        return 0
+    STAMP.unlink(missing_ok=True)
+    drop_old_executions()
+    print("Building the book. The first time, every notebook runs on four live ranks: some minutes.", flush=True)
+    started = time.monotonic()
+    if run_jupyter_book() != 0:
+        # Sphinx warns about a page only when it reads it: without this, a second try would hide the warning.
+        shutil.rmtree(BUILD / ".doctrees", ignore_errors=True)
+        print("The book did not build: the warnings and errors above say why.", file=sys.stderr)
+        return 1
+    STAMP.write_text(before)
+    print(f"The book was built in {time.monotonic() - started:.0f} s. {where_to_open()}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,112 @@
+"""Make stored notebooks comparable: text only, nothing of the machine or the moment.
+
+    python book/normalise.py [--execute] [NOTEBOOK …]
+
+Without names: every chapter and every lab source. With --execute each is run first, from the
+top in a fresh kernel.
+"""
+
+import argparse
+import copy
+import itertools
+import re
+import sys
+from pathlib import Path
+
+import nbformat
+
+ROOT = Path(__file__).resolve().parent.parent
+KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
+WIDGET = "application/vnd.jupyter.widget-view+json"
+KEPT_METADATA = {"tags", "mystnb", "editable", "deletable", "nbgrader", "slideshow", "jupyter"}
+ANSI = re.compile(r"\x1b\[[0-9;]*m")
+CELL_FILE = re.compile(r"/\S*/ipykernel_\d+/\d+\.py")
+
+
+def stored_notebooks():
+    """Every notebook whose outputs are stored and checked: chapters and lab sources."""
+    chapters = sorted((ROOT / "notebooks").glob("*.ipynb"))
+    labs = sorted((ROOT / "labs" / "source").rglob("*.ipynb"))
+    return [path for path in chapters + labs if ".ipynb_checkpoints" not in path.parts]
+
+
+def normalise(notebook):
+    """Return a copy of a notebook whose outputs hold text only and whose metadata is stable."""
+    found = copy.deepcopy(notebook)
+    found.metadata = nbformat.from_dict({"kernelspec": KERNEL, "language_info": {"name": "python"}})
+    found.nbformat, found.nbformat_minor = 4, 5
+    count = 0
+    # nbval takes a cell without a number for one that was never run.
+    numbers = itertools.count(1)
+    for cell in found.cells:
+        cell.metadata = nbformat.from_dict({key: cell.metadata[key] for key in cell.metadata if key in KEPT_METADATA})
+        if cell.cell_type == "code":
+            count += 1  # as a run from the top counts; nbval takes a cell without a count as never run
+            cell.execution_count = count
+            cell.outputs = merged(text_only(output, count) for output in cell.outputs)
+    return found
+
+
+def text_only(output, count):
+    """The text of an output, or None where it has none."""
+    if output.output_type == "stream":
+        return output
+    if output.output_type == "error":
+        output.traceback = [without_paths(line) for line in output.traceback]
+        return output
+    if WIDGET in output.data or "text/plain" not in output.data:
+        return None
+    output.data = nbformat.from_dict({"text/plain": output.data["text/plain"]})
+    output.metadata = nbformat.from_dict({})
+    if output.output_type == "execute_result":
+        output.execution_count = count
+    return output
+
+
+def without_paths(text):
+    """A traceback without colours and without this machine's folders."""
+    text = ANSI.sub("", text)
+    text = CELL_FILE.sub("cell", text)
+    for folder in (str(ROOT), sys.prefix, sys.base_prefix, str(Path.home())):
+        text = text.replace(folder + "/", "")
+    return text
+
+
+def merged(outputs):
+    """Neighbouring pieces of the same stream as one, as nbval compares them."""
+    found = []
+    for output in outputs:
+        if output is None:
+            continue
+        last = found[-1] if found else None
+        if last and last.output_type == output.output_type == "stream" and last.name == output.name:
+            last.text += output.text
+        else:
+            found.append(output)
+    return found
+
+
+def execute(notebook, path):
+    """Run a notebook from the top in a fresh kernel, in its own folder."""
+    from nbclient import NotebookClient
+
+    resources = {"metadata": {"path": str(path.parent)}}
+    NotebookClient(notebook, timeout=600, kernel_name="python3", resources=resources).execute()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("notebooks", nargs="*", type=Path, help="default: every chapter and lab source")
+    parser.add_argument("--execute", action="store_true", help="run each notebook first")
+    given = parser.parse_args()
+    for path in given.notebooks or stored_notebooks():
+        path = path.resolve()
+        print(f"{path.name}: {'running' if given.execute else 'normalising'}", flush=True)
+        notebook = nbformat.read(path, as_version=4)
+        if given.execute:
+            execute(notebook, path)
+        nbformat.write(normalise(notebook), path)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,102 @@
+"""The book's own Sphinx extension: fresh executions, no script from the web, cells that show their ranks.
+
+- Executed notebooks are kept in a cache named after a hash of all that a cell's result can depend
+  on besides the cell: the package, the scripts beside the notebooks, the requirements, and whether
+  GPUs are there and shared.
+- Scripts and styles of thebe, which would be fetched from the web, are left out of every page.
+- A `%%px` cell gets a stripe that says it runs on every rank. In its output each rank's lines
+  carry that rank's colour, and a report of an error opens with its name in bold.
+"""
+
+import hashlib
+import os
+import re
+from pathlib import Path
+
+from docutils import nodes
+from pygments.lexer import RegexLexer, bygroups, using
+from pygments.lexers.python import PythonLexer
+from pygments.token import Comment, Keyword, Whitespace
+
+ROOT = Path(__file__).resolve().parent.parent
+
+CODE = {".py", ".csv", ".js", ".css"}
+RANK_LINE = re.compile(r"^((?:<span></span>)?)\[rank (\d+)\]( ?)", re.MULTILINE)
+ERROR_NAME = re.compile(r"^((?:<span></span>)?)([A-Z]\w+)(?=: )", re.MULTILINE)
+OUTPUT_TEXT = re.compile(r'(<div class="output [^"]*">.*?<pre>)(.*?)(</pre>)', re.DOTALL)
+
+
+class RankCell(RegexLexer):
+    """A `%%px` cell: the magic's own line, then Python."""
+
+    name = "rank-cell"
+    tokens = {
+        "root": [
+            (r"(%%px)([^\n]*)(\n|$)", bygroups(Keyword, Comment, Whitespace)),
+            (r"(?s).+", using(PythonLexer)),
+        ]
+    }
+
+
+def what_cells_depend_on():
+    """A hash of the package, the chapters' scripts, the requirements and the GPU settings."""
+    found = hashlib.sha256()
+    code = [path for folder in ("ringtree", "notebooks") for path in (ROOT / folder).rglob("*") if path.suffix in CODE]
+    for path in sorted([*code, *ROOT.glob("requirements*")]):
+        found.update(path.relative_to(ROOT).as_posix().encode() + b"\0" + path.read_bytes())
+    gpus = sorted(path.name for path in Path("/dev").glob("nvidia[0-9]*"))
+    found.update(repr([gpus, os.environ.get("RINGTREE_SHARE_GPUS")]).encode())
+    return found.hexdigest()[:16]
+
+
+def name_the_cache(app, config):
+    config.ringtree_hash = what_cells_depend_on()
+    cache = Path(app.outdir).parent / "executed" / config.ringtree_hash
+    cache.mkdir(parents=True, exist_ok=True)
+    config.nb_execution_cache_path = str(cache)
+
+
+def mark_rank_cells(app, doctree):
+    """Tell cells that run on every rank from cells that run in the notebook."""
+    for cell in doctree.findall(lambda node: isinstance(node, nodes.container) and "cell" in node["classes"]):
+        source = next(cell.findall(nodes.literal_block), None)
+        if source is None or not source.astext().startswith("%%px"):
+            continue
+        source["language"] = RankCell.name
+        options = source.astext().splitlines()[0].split()
+        cell["classes"].append("some-ranks" if {"--targets", "-t"} & set(options) else "every-rank")
+        if "--local" in options:
+            cell["classes"].append("here-too")
+
+
+def leave_out_thebe(app, name, template, context, doctree):
+    def ours(item):
+        return "thebe" not in str(getattr(item, "filename", item)) + str(getattr(item, "attributes", ""))
+
+    for kind in ("script_files", "css_files"):
+        context[kind][:] = [item for item in context.get(kind, []) if ours(item)]
+
+
+def dress_outputs(app, name, template, context, doctree):
+    def lines(match):
+        before, text, after = match.groups()
+        if 'class="output traceback' in before or 'class="output error' in before:
+            text = ERROR_NAME.sub(r'\1<span class="error-name">\2</span>', text)
+        return before + RANK_LINE.sub(badge, text) + after
+
+    def badge(match):
+        opening, rank, space = match.groups()
+        return f'{opening}<span class="rank rank-{int(rank) % 8}">[rank {rank}]</span>{space}'
+
+    if context.get("body"):
+        context["body"] = OUTPUT_TEXT.sub(lines, context["body"])
+
+
+def setup(app):
+    app.add_lexer(RankCell.name, RankCell)
+    app.add_config_value("ringtree_hash", "", "env")
+    app.connect("config-inited", name_the_cache)
+    app.connect("doctree-read", mark_rank_cells)
+    app.connect("html-page-context", leave_out_thebe, priority=900)
+    app.connect("html-page-context", dress_outputs, priority=900)
+    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

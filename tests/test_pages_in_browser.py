@@ -1,0 +1,137 @@
+"""Pages as a reader sees them: no network, no errors, phone and desktop, light and dark."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from browser import Browser, find_chromium  # noqa: E402
+from test_book import HTML, PAGES, name_of  # noqa: E402
+
+pytestmark = [
+    pytest.mark.skipif(not find_chromium(), reason="no Chromium found on this machine"),
+    pytest.mark.skipif(not HTML.is_dir(), reason="no built book: run `make book`"),
+]
+
+WELCOME = HTML / "book" / "welcome.html"
+
+# The contrast of each piece of visible text with what is painted behind it, as WCAG 2 defines it.
+FAINT_TEXT = """
+(() => {
+  const parse = text => {
+    const numbers = text.match(/[\\d.]+/g).map(Number);
+    const scale = text.startsWith("color(") ? 255 : 1;
+    return [...numbers.slice(0, 3).map(v => v * scale), numbers[3] ?? 1];
+  };
+  const over = (top, under) => [0, 1, 2].map(i => top[i] * top[3] + under[i] * (1 - top[3]));
+  const luminance = c => {
+    const [r, g, b] = c.slice(0, 3).map(v => (v /= 255) <= .04045 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4);
+    return .2126 * r + .7152 * g + .0722 * b;
+  };
+  const behind = element => {
+    const layers = [];
+    for (let e = element; e; e = e.parentElement) layers.push(parse(getComputedStyle(e).backgroundColor));
+    return layers.reverse().reduce((under, layer) => over(layer, under), [255, 255, 255]);
+  };
+  const faint = [];
+  const walker = document.createTreeWalker(document.querySelector("main"), NodeFilter.SHOW_TEXT);
+  for (let node; (node = walker.nextNode()); ) {
+    const element = node.parentElement;
+    if (!node.data.trim() || element.closest("svg, script, style, noscript, .headerlink, .only-light, .only-dark")) continue;
+    if (!element.checkVisibility({checkOpacity: true, checkVisibilityCSS: true})) continue;
+    const ground = behind(element);
+    const ink = over(parse(getComputedStyle(element).color), ground);
+    const [low, high] = [luminance(ink), luminance(ground)].sort((a, b) => a - b);
+    const contrast = (high + .05) / (low + .05);
+    if (contrast < 4.5) faint.push(`${contrast.toFixed(2)}: ${node.data.trim().slice(0, 40)} <${element.className}>`);
+  }
+  return [...new Set(faint)].slice(0, 10);
+})()
+"""
+
+WIDER_THAN_THE_PAGE = """
+[...document.querySelectorAll("article *")]
+  .filter(e => e.getBoundingClientRect().right > WIDTH + 1 && e.checkVisibility())
+  .filter(e => { for (let p = e.parentElement; p; p = p.parentElement)
+                   if (getComputedStyle(p).overflowX !== "visible") return false; return true; })
+  .map(e => e.outerHTML.slice(0, 120)).slice(0, 5)
+"""
+
+
+DESKTOP, NIGHT, PHONE = {"width": 1400}, {"width": 1400, "theme": "dark"}, {"width": 390, "height": 844}
+VIEWS = {"desktop": DESKTOP, "dark": NIGHT, "phone": PHONE}
+READ_BY_PEOPLE = [page for page in PAGES if page.name != "index.html"]  # index.html only leads on
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with Browser() as browser:
+        yield browser
+
+
+@pytest.fixture(
+    scope="module",
+    params=[(page, view) for page in READ_BY_PEOPLE for view in VIEWS],
+    ids=lambda param: f"{name_of(param[0])}-{param[1]}",
+)
+def shown(request, browser):
+    """Each page in each view, loaded once for all tests."""
+    page, view = request.param
+    opened = browser.open(page.as_uri(), **VIEWS[view])
+    opened.view = view
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def welcome(browser):
+    page = browser.open(WELCOME.as_uri())
+    yield page
+    page.close()
+
+
+def test_a_page_has_no_errors_and_asks_nothing_of_the_network(shown):
+    assert shown.problems == []
+
+
+def test_a_page_is_no_wider_than_its_window(shown):
+    width = VIEWS[shown.view]["width"]
+    assert shown.evaluate(WIDER_THAN_THE_PAGE.replace("WIDTH", str(width))) == []
+    assert shown.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_text_stands_out_from_its_background(shown):
+    assert shown.evaluate("document.documentElement.dataset.theme") == VIEWS[shown.view].get("theme", "light")
+    assert shown.evaluate(FAINT_TEXT) == []
+
+
+def test_mathematics_is_set(shown):
+    formulas = shown.evaluate("document.querySelectorAll('main .math').length")
+    drawn = shown.evaluate("document.querySelectorAll('main .math mjx-container svg').length")
+    assert drawn >= formulas
+    assert shown.evaluate("document.querySelectorAll('[data-mjx-error], mjx-merror').length") == 0
+
+
+def test_figures_take_their_colour_from_the_page(shown):
+    inks = shown.evaluate(
+        "[...document.querySelectorAll('figure.ringtree-picture svg')].map(e => getComputedStyle(e).color)"
+    )
+    assert set(inks) <= {shown.evaluate("getComputedStyle(document.body).color")}
+
+
+@pytest.mark.parametrize("family", ["Source Serif 4", "IBM Plex Sans", "JetBrains Mono"])
+def test_bundled_fonts_are_used(welcome, family):
+    assert welcome.evaluate(f"[...document.fonts].some(f => f.family.includes('{family}') && f.status === 'loaded')")
+
+
+def test_search_finds_a_word_of_the_book(welcome):
+    welcome.call("Page.navigate", url=(HTML / "search.html").as_uri() + "?q=latency")
+    welcome.browser.event("Page.loadEventFired", welcome.session)
+    found = welcome.evaluate(
+        """new Promise(found => { const look = () => {
+             const links = document.querySelectorAll('#search-results li a');
+             links.length ? found(links.length) : setTimeout(look, 50); }; look(); })"""
+    )
+    assert found >= 1
