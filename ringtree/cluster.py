@@ -201,9 +201,9 @@ class Ranks:
             load_profile=False,
             shutdown_atexit=False,
             controller_args=[
-                # Registration waits for heartbeats: beat often, forgive much.
-                "--HeartMonitor.period=100",
-                "--HeartMonitor.max_heartmonitor_misses=100",
+                # Registration waits for one or two heartbeats: beat often (ms), forgive much.
+                f"--HeartMonitor.period={30 if self.local else 300}",
+                "--HeartMonitor.max_heartmonitor_misses=300",
                 "--IPController.use_threads=True",
                 "--log-level=40",
             ],

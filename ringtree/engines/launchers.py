@@ -6,6 +6,7 @@ end with the kernel, however it ends. For other machines, ipyparallel's own ssh,
 MPI and Slurm launchers, with the id pinned.
 """
 
+import asyncio
 import json
 import os
 import pathlib
@@ -110,12 +111,28 @@ class _Pinned:
             *super().find_args(),
             f"--IPEngine.id={self.identifier}",
             "--IPEngine.enable_nanny=False",
-            "--IPEngine.timeout=60",  # a busy controller is no reason for an engine to give up
+            # A busy controller is no reason for an engine to give up; a dead one ends it by other means.
+            "--IPEngine.timeout=60",
+            "--IPEngine.max_heartbeat_misses=0",
         ]
 
 
 class ForkedController(Forked, launcher.LocalControllerLauncher):
     role = "controller"
+
+    async def get_connection_info(self, timeout=None):
+        # ipyparallel looks every 100 ms, and half a second later where a file was half written.
+        while not all(_is_json(path) for path in self.connection_files.values()) and self.process.is_running():
+            await asyncio.sleep(0.005)
+        return await super().get_connection_info(timeout)
+
+
+def _is_json(path):
+    try:
+        json.loads(pathlib.Path(path).read_text())
+    except (OSError, ValueError):
+        return False
+    return True
 
 
 class ForkedEngine(_Pinned, Forked, launcher.LocalEngineLauncher):
