@@ -1,6 +1,6 @@
 """What pytest needs to know about notebooks: pictures and HTML are not compared, their text is."""
 
-PICTURES = ("text/html", "image/svg+xml", "application/javascript")
+PICTURES = ("text/html", "text/markdown", "image/svg+xml", "application/javascript")
 
 
 def pytest_collectstart(collector):

@@ -4,6 +4,7 @@ from .costs import compare, model, residuals, shares, times
 from .machines import link_speeds, model_memory, node_links, ranks_on_nodes, topology_matrix
 from .picture import Picture, picture
 from .ranks import before_after, holdings
+from .source import source
 from .style import RANK_COLOURS, rank_colour
 from .timeline import timeline
 
@@ -14,6 +15,7 @@ __all__ = [
     "rank_colour",
     "before_after",
     "holdings",
+    "source",
     "shares",
     "model",
     "times",
