@@ -23,6 +23,7 @@ import shutil
 import signal
 import sys
 import tempfile
+import types
 
 PR_SET_PDEATHSIG = 1
 libc = ctypes.CDLL(None, use_errno=True)
@@ -178,8 +179,11 @@ def become(request, server, private_descriptors):
         torch.seed()  # the server's generator was copied: each rank needs its own seed
         torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
     else:
+        from ipyparallel.controller import app
         from ipyparallel.controller.app import IPController as App
 
+        # The controller sleeps a quarter of a second for a database to connect; ours is a dict.
+        app.time = types.SimpleNamespace(sleep=lambda seconds: None)
         os.register_at_fork(after_in_child=die_with_parent)
     App.launch_instance(argv=request["arguments"][1:])
 

@@ -1,0 +1,85 @@
+"""The simulator: microseconds a message, beside SimGrid running the same rank programs.
+
+    python benchmarks/simulator.py [--system-python /usr/bin/python3]
+
+SimGrid (Debian: apt install python3-simgrid) is asked for the same algorithm, ranks, sizes, α and
+β; the makespans must agree to 1e-6. It runs under the system's Python with this environment's
+packages, so both must be the same Python version.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import site
+import subprocess
+import sys
+import time
+
+import torch
+
+from ringtree import algorithms
+from ringtree.cost import Link
+from ringtree.simulate import simulate
+from ringtree.sketch import Sketch
+
+HERE = pathlib.Path(__file__).resolve().parent
+LINK = Link(10e-6, 1 / 450e9)
+CASES = [
+    ("ring_all_reduce", 16), ("ring_all_reduce", 64), ("ring_all_gather", 64),
+    ("recursive_doubling_all_reduce", 64), ("mst_broadcast", 64),
+]  # fmt: skip
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--system-python", default="/usr/bin/python3")
+    options = parser.parse_args()
+    print(f"{'':36}{'µs a message':>22}{'SimGrid':>12}   ratios      makespans differ by")
+    print(f"{'':36}{'tensors':>11}{'sketches':>11}{'':12}")
+    for name, size in CASES:
+        elements = 256 * size
+        moved = ours(name, [torch.ones(elements) for _ in range(size)])
+        sketched = ours(name, [Sketch(elements) for _ in range(size)])
+        other = simgrid(options.system_python, name, size, elements)
+        line = f"{name + f', {size} ranks':36}{per_message(moved):11.1f}{per_message(sketched):11.1f}"
+        if other:
+            apart = abs(other["makespan"] - moved["makespan"]) / moved["makespan"]
+            ratios = [per_message(other) / per_message(each) for each in (moved, sketched)]
+            line += f"{per_message(other):12.1f}   {ratios[0]:.0f} × {ratios[1]:.0f} ×   {apart:.1e}"
+            if apart > 1e-6:
+                line += "   TOO FAR APART"
+        print(line, flush=True)
+    began = time.perf_counter()
+    run = simulate(algorithms.ring_all_reduce, [Sketch(1 << 20) for _ in range(1024)], LINK, trace=False)
+    print(f"\nring all-reduce of 1,024 ranks, no payload, no trace: {run.messages:,} messages in {time.perf_counter() - began:.1f} s")
+
+
+def ours(name, inputs):
+    """The fastest of three runs without a trace."""
+    runs = []
+    for _ in range(3):
+        began = time.perf_counter()
+        run = simulate(getattr(algorithms, name), inputs, LINK, trace=False)
+        runs.append({"makespan": run.makespan, "messages": run.messages, "seconds": time.perf_counter() - began})
+    return min(runs, key=lambda run: run["seconds"])
+
+
+def simgrid(python, name, size, elements):
+    paths = os.pathsep.join([str(HERE.parent), *site.getsitepackages()])
+    command = [python, str(HERE / "simgrid_ranks.py"), name, size, elements, LINK.alpha, LINK.beta]
+    done = subprocess.run(
+        list(map(str, command)), env={**os.environ, "PYTHONPATH": paths}, capture_output=True, text=True
+    )
+    if done.returncode:
+        print(f"  SimGrid was not run: {done.stderr.strip().splitlines()[-1]}", file=sys.stderr)
+        return None
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def per_message(run):
+    return run["seconds"] / run["messages"] * 1e6
+
+
+if __name__ == "__main__":
+    main()
