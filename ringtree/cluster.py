@@ -376,19 +376,26 @@ class Ranks:
             answers[i] = reply.result()["content"] if reply is not None and reply.done() else None
         return answers
 
-    def stack_line(self, i):
-        """The number of the line that a rank is at when it cannot answer; None where unknown.
+    def ask_for_stack(self, i):
+        """Have a signal handler in C write down where a rank is that cannot answer; see `stack_lines`."""
+        if self._is_here(i) and hasattr(signal, "SIGUSR1"):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.places[i].pid, signal.SIGUSR1)
+            time.sleep(0.1)
 
-        A signal handler in C writes it down: no use for a process that is stopped or elsewhere.
+    def stack_lines(self, i):
+        """The reader's lines in the last stack that rank i wrote, outermost first: [(function, number)].
+
+        A rank writes its stack when asked (`ask_for_stack`) and when a fatal signal such as SIGABRT
+        or SIGSEGV ends it. Empty where there is none, as after SIGKILL, or on another host.
         """
-        if not self._is_here(i) or not hasattr(signal, "SIGUSR1"):
-            return None
-        os.kill(self.places[i].pid, signal.SIGUSR1)
-        time.sleep(0.1)
+        if not self._is_here(i):
+            return []
         with open(os.path.join(self._folder, f"stack-{i}.txt")) as stacks:
-            last = stacks.read().split("most recent call first):")[-1]
-        numbers = re.findall(r'File "[^"]*ipykernel_[^"]*", line (\d+)', last)
-        return int(numbers[0]) if numbers else None
+            threads = stacks.read().split("most recent call first):")
+        lines = [re.findall(r'File "[^"]*ipykernel_[^"]*", line (\d+) in (\S+)', thread) for thread in threads]
+        last = next((found for found in reversed(lines) if found), [])
+        return [(function, int(number)) for number, function in reversed(last)]
 
     def process_state(self, i):
         """psutil's word for the state of a rank's process ("stopped", "running", …), or None."""
@@ -417,6 +424,12 @@ class Ranks:
         pid = self.places[i].pid
         if isinstance(self._cluster.controller, launchers.Forked):
             return launchers.fork_server().ask("exit_codes", pids=[pid])["codes"][str(pid)]
+        until = time.monotonic() + 1
+        while self.local and time.monotonic() < until:
+            for engine_set in self._cluster.engines.values():
+                if ended := engine_set.stop_data.get("engines", {}).get(str(i)):
+                    return ended["exit_code"]
+            time.sleep(0.05)  # its nanny looks five times a second
         return None
 
     def last_words(self, i):

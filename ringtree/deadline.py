@@ -137,7 +137,7 @@ def describe(ranks, outcome, ids):
         details += [f"rank {first}:", *(_no_addresses(line) for line in error.traceback.splitlines())]
     for i in sorted({*outcome.died, *outcome.stuck, *outcome.results} if outcome.died or outcome.stuck else ()):
         if i in outcome.died:
-            lines.append(f"rank {i} died{_cause(outcome.died[i])}")
+            lines.append(f"rank {i} died{_cause(outcome.died[i])}{_stack(ranks, i)}")
             if words := ranks.last_words(i):
                 details.append(f"the last words of rank {i}: {words}")
         elif i in outcome.stuck:
@@ -182,10 +182,8 @@ def _state(ranks, outcome, i):
     if place is None:
         if ranks.process_state(i) == "stopped":
             return "does not answer: its process is stopped (SIGSTOP)"
-        number = ranks.stack_line(i)
-        return "does not answer: it is inside a call that holds the interpreter" + (
-            f", at line {number}" if number else ""
-        )
+        ranks.ask_for_stack(i)
+        return f"does not answer: it is inside a call that holds the interpreter{_stack(ranks, i)}"
     if "unknown" in place:
         return f"could not say where it is: {place['unknown']}"
     if place["idle"]:
@@ -194,6 +192,11 @@ def _state(ranks, outcome, i):
     if not place["call"]:
         return f"is still running  [{at}]"
     return f"{_waits_for(outcome, place, i)}  [{at}]"
+
+
+def _stack(ranks, i):
+    steps = [f"line {n}" if function == "<module>" else f"{function}, line {n}" for function, n in ranks.stack_lines(i)]
+    return f"  [{'  →  '.join(steps)}]" if steps else ""
 
 
 def _waits_for(outcome, place, i):

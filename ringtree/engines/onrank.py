@@ -97,6 +97,7 @@ def leave():
 def _report_where(stack_file):
     """Answer `where_request` on the control thread, which lives while the main thread hangs."""
     _kept["stacks"] = open(stack_file, "w")
+    faulthandler.enable(file=_kept["stacks"], all_threads=True)  # an abort may come from a library's thread
     if hasattr(signal, "SIGUSR1"):
         faulthandler.register(signal.SIGUSR1, file=_kept["stacks"], all_threads=False)
     kernel = get_ipython().kernel
