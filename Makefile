@@ -29,7 +29,7 @@ test: $(READY)
 	@$(RUN) -m pytest $(NBVAL) tests notebooks $(wildcard labs/source) $(ARGS)
 
 lab: $(READY)
-	@$(RUN) -m jupyter lab --notebook-dir .
+	@$(RUN) -m jupyter lab --notebook-dir . $(ARGS)
 
 notebooks: $(READY)
 	@$(RUN) book/normalise.py --execute

@@ -9,6 +9,7 @@ import re
 import sys
 import tempfile
 
+from IPython.core import error
 from IPython.display import publish_display_data
 from ipyparallel.client.magics import ParallelMagics
 
@@ -81,23 +82,38 @@ class RankMagics(ParallelMagics):
         self._local_cell = cell if "--local" in words else None
         try:
             return super().cell_px(" ".join(word for word in words if word != "--local"), _same_lines(cell))
+        except error.UsageError as mistake:
+            raise UsageError(f"%%px {line}: {mistake}") from None  # IPython's own would not fail the cell
         finally:
             self._seconds = self._local_cell = None
 
     cell_px.__doc__ = ParallelMagics.cell_px.__doc__
     cell_px.parser = ParallelMagics.cell_px.parser
 
+    def result(self, line=""):
+        """Show the output of the last `%%px --noblock` once more, or for the first time."""
+        if self.last_result is None:
+            raise UsageError("%pxresult shows what the last %px gave, and there was none yet: run a %%px cell first")
+        self.last_result.get()
+        show(self.last_result, self.last_result._targets)
+
+    result.parser = ParallelMagics.result.parser
+
     def parallel_execute(self, cell, block=None, groupby="type", save_name=None, **_):
         """Run `cell` on the view's targets; wait with a deadline; show output by rank."""
         ranks = self.ranks
         block = self.view.block if block is None else block
-        result = self.view.execute(cell, silent=False, block=False)
+        try:
+            result = self.view.execute(cell, silent=False, block=False)
+        except IndexError:
+            raise UsageError(
+                f"--targets {self.view.targets}: the ranks are 0 to {ranks.size - 1}, give some of them"
+            ) from None
         result._fname = "%px"
         self.last_result = result
         if save_name:
             self.shell.user_ns[save_name] = result
-        if self._local_cell is not None:
-            self.shell.run_cell(self._local_cell).raise_error()
+        here = None if self._local_cell is None else self.shell.run_cell(self._local_cell)
         if not block:
             return result
         targets = result._targets if isinstance(result._targets, list | tuple) else [result._targets]
@@ -110,6 +126,8 @@ class RankMagics(ParallelMagics):
             tell=status.tell,
             show=lambda: (status.clear(), show(result, targets)),
         )
+        if here and not here.success:
+            raise deadline.RankError("the ranks finished the cell; in this notebook it raised, as shown above")
 
 
 def _same_lines(cell):

@@ -127,11 +127,13 @@ def _waits(place):
 
 def describe(ranks, outcome, ids):
     """The report (the same text on every run of the same program) and its details."""
-    lines, details = [_headline(outcome)], []
+    lines, details = [], []
     alike = {}
     for i, error in outcome.errors.items():
         alike.setdefault(_raised(outcome, error), []).append(i)
     lines += [f"{name_ranks(same)} {what}" for what, same in alike.items()]
+    if outcome.died or outcome.stuck:
+        lines.insert(0, _headline(outcome))
     if outcome.errors and not outcome.died:
         first, error = next(iter(outcome.errors.items()))
         details += [f"rank {first}:", *(_no_addresses(line) for line in error.traceback.splitlines())]

@@ -76,6 +76,14 @@ def test_targets_and_noblock_stay_as_in_ipyparallel(started):
     answer = started.run("%%px --noblock -o result\nvalue = rank")
     assert answer.error is None
     assert started.run("result.get(); print(ranks.pull('value'))").text == "[0, 1, 2, 3]\n"
+    started.run("%%px --noblock\nrank + 1")
+    assert started.run("%pxresult").text == blocks("1", "2", "3", "4")
+
+
+def test_a_cell_that_fails_here_alone_still_waits_for_the_ranks(started):
+    answer = started.run("%%px --local\nif 'rank' not in globals():\n    1 / 0\nthere = rank")
+    assert answer.error == "RankError" and "in this notebook it raised" in answer.message
+    assert started.run("ranks.pull('there')").shown == ["[0, 1, 2, 3]"]
 
 
 def test_call_gives_results_by_rank(started):
@@ -89,7 +97,7 @@ def test_push_and_pull(started):
 def test_one_error_is_shown_once(started):
     answer = started.run("%%px\nhere = 1\n1 / 0")
     assert answer.error == "RankError"
-    assert answer.message.endswith("ranks 0, 1, 2 and 3 raised ZeroDivisionError: division by zero")
+    assert answer.message == "ranks 0, 1, 2 and 3 raised ZeroDivisionError: division by zero"
     assert answer.traceback.count("line 3: 1 / 0") == 1
     assert started.run("%px here").text == blocks("1", "1", "1", "1")  # variables live on
 
@@ -130,8 +138,9 @@ def test_bad_input_leaves_the_ranks_as_they_were(started):
         assert answer.message.startswith(message)
         assert "\n" not in answer.traceback
     started.run("os.environ['PATH'] = path")
-    answer = started.run("%%px --timeout soon\n1")
-    assert answer.error == "UsageError" and "soon" in answer.message
+    for options, word in {"--timeout soon": "soon", "--nonsense": "--nonsense", "--targets 9": "0 to 3"}.items():
+        answer = started.run(f"%%px {options}\n1")
+        assert answer.error == "UsageError" and word in answer.message
     assert started.run("%px kept").text == blocks("7", "7", "7", "7")
 
 
