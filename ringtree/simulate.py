@@ -24,14 +24,15 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import gc
 import linecache
 import math
 import os
 import sys
 import threading
-from collections import defaultdict, deque
+from collections import defaultdict
 from dataclasses import dataclass
-from heapq import heappop, heappush
+from heapq import heappop, heappush, heappushpop
 
 import torch
 from greenlet import getcurrent, greenlet
@@ -39,10 +40,14 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ringtree.cost import Link, Machine
+from ringtree.sketch import Sketch
 from ringtree.trace import Message, Span, Trace
 from ringtree.waits import describe_circle, describe_place, message_wait, name_ranks
 
 __all__ = ["Deadlock", "ProgramError", "Simulation", "simulate"]
+
+
+FRUITLESS_LOOKS = 1000  # a rank that polls so often while nothing changes has nothing else to do
 
 
 class ProgramError(Exception):
@@ -70,7 +75,7 @@ class Simulation:
     messages: int
 
 
-def simulate(program, inputs, machine, *, gamma=0.0, trace=True, checked=False, seconds=60.0):
+def simulate(program, inputs, machine, *, gamma=0.0, trace=True, checked=False, seconds=60.0, watch=None):
     """Run `program(*inputs[rank], dist)` on every rank of `machine`.
 
     program: a rank program. Its output is what it returns, or its first input where it
@@ -83,6 +88,8 @@ def simulate(program, inputs, machine, *, gamma=0.0, trace=True, checked=False, 
     checked: also find a buffer that is changed while it is being sent, or used before what
         it receives has arrived (slower).
     seconds: real time after which a program that does not end is stopped.
+    watch: told as watch.before_wait(rank, now) when a rank is about to wait, and as
+        watch.on_message(message, sent, received) just before the one tensor is copied into the other.
 
     Returns a `Simulation`. Raises Deadlock; ProgramError for a message that is never
     received, for sizes or dtypes that differ, and for what `checked` finds; and whatever
@@ -92,6 +99,7 @@ def simulate(program, inputs, machine, *, gamma=0.0, trace=True, checked=False, 
         raise ValueError("simulate got no inputs: give one entry for each rank, at least one")
     machine = Machine(machine) if isinstance(machine, Link) else machine
     clock = _Clock(len(inputs), machine, trace)
+    clock.watch = watch
     arguments = [_copied(entry if isinstance(entry, tuple) else (entry,)) for entry in inputs]
     with _Deadline(seconds) as deadline, _watching(clock, gamma, checked):
         clock.run(program, arguments, deadline)
@@ -113,9 +121,9 @@ def _copied(value):
 class _Work:
     """Half of a message, as isend and irecv return it."""
 
-    __slots__ = ("clock", "rank", "peer", "sends", "tensor", "nbytes", "posted", "end", "waiter", "tag", "frame")
+    __slots__ = ("clock", "rank", "peer", "sends", "tensor", "nbytes", "posted", "end", "waiter", "tag", "place")
 
-    def __init__(self, clock, rank, peer, sends, tensor, tag, frame):
+    def __init__(self, clock, rank, peer, sends, tensor, tag, place):
         self.clock = clock
         self.rank = rank
         self.peer = peer
@@ -124,13 +132,15 @@ class _Work:
         self.nbytes = tensor.nbytes
         self.posted = clock.now[rank]
         self.tag = tag
-        self.frame = frame.f_code, frame.f_lineno
+        self.place = place
         self.end = None
         self.waiter = False
 
     def wait(self, timeout=None):
         clock, rank = self.clock, self.rank
         began = clock.now[rank]
+        if clock.watch is not None:
+            clock.watch.before_wait(rank, began)
         if self.end is None:
             self.waiter = True
             clock.waiting[rank] = self
@@ -150,6 +160,8 @@ class _Work:
         if self.end is None or self.end > clock.now[rank]:
             clock.look_again(rank, self)
         done = self.end is not None and self.end <= clock.now[rank]
+        if done:
+            clock.polled[rank].discard(self)
         if done and clock.in_flight is not None:
             clock.in_flight[rank].pop(self, None)
         return done
@@ -171,9 +183,15 @@ class _Clock:
         self.gamma = 0.0
         self.in_flight = None  # by rank, works whose buffers are guarded, in checked mode
         self.moving = False  # the simulator itself is copying a message
+        self.watch = None
         self.outputs = [None] * size
         self.groups = [0] * size
+        self.polled = [set() for _ in range(size)]  # works that a rank polls and that are not complete
+        self.pollers = set()  # ranks that are ready only to poll again
+        self.looks = [(None, 0)] * size  # how often a rank polled while nothing changed
+        self.idle = set()  # ranks that polled so often that they now wait
         self.machine = machine
+        self.only_link = machine.inside if machine.between is None else None
         self.ports_out = [_Port() for _ in range(size)]
         self.ports_in = [_Port() for _ in range(size)]
         self.shared_out = defaultdict(_Port)
@@ -225,24 +243,40 @@ class _Clock:
         self.now[rank] = time
         ready = self.ready
         if ready and ready[0] < (time, rank):
-            heappush(ready, (time, rank))
-            self.pause()
+            self.now_running = heappushpop(ready, (time, rank))[1]
+            self.switches[self.now_running]()
+
+    def reduced(self, nbytes):
+        """The running rank has reduced so many bytes."""
+        rank, start = self.now_running, self.now[self.now_running]
+        self.now[rank] = start + nbytes * self.gamma
+        if self.messages is not None:
+            self.spans.append(Span(rank, start, self.now[rank], "reduce"))
 
     def look_again(self, rank, work):
-        """A rank polls: its clock moves to the next moment at which something may have changed."""
-        if work.end is not None and not self.ready:
-            self.advance(rank, work.end)
-        elif self.ready:
-            later = max(self.now[rank], self.ready[0][0])
-            if work.end is not None:
-                later = min(later, work.end)
-            self.now[rank] = later
+        """A poll found nothing: others go on, and the rank's clock moves to when that may have changed."""
+        polled, now = self.polled[rank], self.now[rank]
+        polled.add(work)
+        moments = [each.end for each in polled if each.end is not None and each.end > now]
+        moments += [time for time, other in self.ready if other not in self.pollers]
+        if moments:
+            self.now[rank] = max(now, min(moments))
             # Behind all that are ready at the same time, or it would poll for ever.
-            heappush(self.ready, (math.nextafter(later, math.inf), rank))
+            heappush(self.ready, (math.nextafter(self.now[rank], math.inf), rank))
+            self.pollers.add(rank)
             self.pause()
-        else:
+            self.pollers.discard(rank)
+            return
+        state, looks = self.looks[rank]
+        if state != (self.count, len(self.unmatched)):
+            looks = 0
+        self.looks[rank] = (self.count, len(self.unmatched)), looks + 1
+        if looks >= FRUITLESS_LOOKS:
+            self.idle.add(rank)
             self.waiting[rank] = work
-            self.main.switch()
+            self.pause()
+            self.waiting[rank] = None
+            self.now[rank] = max(now, min(each.end for each in polled if each.end is not None))
 
     # -- matching
 
@@ -250,46 +284,58 @@ class _Clock:
         if self.gamma and self.ready and self.ready[0] < (self.now[work.rank], work.rank):
             self.advance(work.rank, self.now[work.rank])  # it has computed: earlier ranks post first
             work.posted = self.now[work.rank]
-        queue = self.unmatched.get(channel)
-        if queue and queue[0].sends != work.sends:
-            other = queue.popleft()
+        queue = self.unmatched.pop(channel, None)
+        if queue is None:
+            self.unmatched[channel] = [work]
+        elif queue[0].sends == work.sends:
+            queue.append(work)
+            self.unmatched[channel] = queue
+        else:
+            other = queue.pop(0)
+            if queue:
+                self.unmatched[channel] = queue
             if work.sends:
                 self.match(work, other)
             else:
                 self.match(other, work)
-        elif queue is None:
-            self.unmatched[channel] = deque((work,))
-        else:
-            queue.append(work)
 
     def match(self, send, receive):
         src, dst = send.rank, receive.rank
         nbytes = send.nbytes
         if nbytes != receive.nbytes or send.tensor.dtype != receive.tensor.dtype:
             raise _mismatch(send, receive)
-        link = self.machine.link(src, dst)
-        start = max(send.posted, receive.posted)
+        link = self.only_link or self.machine.link(src, dst)
+        start = send.posted if send.posted > receive.posted else receive.posted
         duration = link.alpha + nbytes * link.beta
         ports = self.ports_out[src], self.ports_in[dst]
-        if self.machine.shares(src, dst):
+        if self.machine.shared and self.machine.shares(src, dst):
             nodes = self.machine.node(src), self.machine.node(dst)
             ports += self.shared_out[nodes[0]], self.shared_in[nodes[1]]
         start = _book(ports, start, duration)
         end = start + duration
+        if self.watch is not None:
+            self.watch.on_message(self.message(send, receive, start, end), send.tensor, receive.tensor)
         self.moving = True
         receive.tensor.copy_(send.tensor)
         self.moving = False
         self.count += 1
         if self.messages is not None:
-            places = self.place(src, send.tensor), self.place(dst, receive.tensor)
-            self.messages.append(
-                Message(src, dst, nbytes, start, end, send.tag, send.posted, receive.posted, *places)
-            )
+            self.messages.append(self.message(send, receive, start, end))
         for work in (send, receive):
             work.end = end
             if work.waiter:
                 work.waiter = False
+                now = self.now[work.rank]
+                heappush(self.ready, (end if end > now else now, work.rank))
+            elif work.rank in self.idle:
+                self.idle.discard(work.rank)
                 heappush(self.ready, (max(end, self.now[work.rank]), work.rank))
+
+    def message(self, send, receive, start, end):
+        places = self.place(send.rank, send.tensor), self.place(receive.rank, receive.tensor)
+        return Message(
+            send.rank, receive.rank, send.nbytes, start, end, send.tag, send.posted, receive.posted, *places
+        )
 
     def place(self, rank, tensor):
         """Where a message lies: the rank's buffers are numbered as they are first used; first byte."""
@@ -417,8 +463,16 @@ def _mismatch(send, receive):
 
 
 def _at(work):
-    code, number = work.frame
+    code, instruction = work.place
+    # a line is worked out only where it is told: that takes longer than a message
+    number = next(line for start, end, line in code.co_lines() if start <= instruction < end)
     return describe_place([(code.co_name, number, linecache.getline(code.co_filename, number).strip())])
+
+
+def _caller():
+    """Where the program called: its code and the instruction."""
+    frame = sys._getframe(2)
+    return frame.f_code, frame.f_lasti
 
 
 def _steps(frame):
@@ -494,42 +548,41 @@ class SimulatedDist:
 
     def isend(self, tensor, dst=None, group=None, tag=0, group_dst=None):
         peer = dst if group_dst is None else _global(group, group_dst)
-        return self._post(True, tensor, peer, tag if group is None else (group.number, tag), sys._getframe(1))
+        return self._post(True, tensor, peer, tag if group is None else (group.number, tag), _caller())
 
     def irecv(self, tensor, src=None, group=None, tag=0, group_src=None):
         peer = src if group_src is None else _global(group, group_src)
-        return self._post(False, tensor, peer, tag if group is None else (group.number, tag), sys._getframe(1))
+        return self._post(False, tensor, peer, tag if group is None else (group.number, tag), _caller())
 
     def send(self, tensor, dst=None, group=None, tag=0, group_dst=None):
         peer = dst if group_dst is None else _global(group, group_dst)
-        self._post(True, tensor, peer, tag if group is None else (group.number, tag), sys._getframe(1)).wait()
+        self._post(True, tensor, peer, tag if group is None else (group.number, tag), _caller()).wait()
 
     def recv(self, tensor, src=None, group=None, tag=0, group_src=None):
         peer = src if group_src is None else _global(group, group_src)
-        self._post(False, tensor, peer, tag if group is None else (group.number, tag), sys._getframe(1)).wait()
+        self._post(False, tensor, peer, tag if group is None else (group.number, tag), _caller()).wait()
         return peer
 
     def batch_isend_irecv(self, operations):
-        frame = sys._getframe(1)
-        post = self._post
-        return [post(each.sends, each.tensor, each.peer, each.tag, frame) for each in operations]
+        place, post = _caller(), self._post
+        return [post(each.sends, each.tensor, each.peer, each.tag, place) for each in operations]
 
-    def _post(self, sends, tensor, peer, tag, frame):
+    def _post(self, sends, tensor, peer, tag, place):
         clock, rank = self._clock, self._rank
         if peer.__class__ is not int or not 0 <= peer < clock.size or peer == rank:
-            raise self._wrong_peer(peer, sends, frame)
-        work = _Work(clock, rank, peer, sends, tensor, tag, frame)
+            raise self._wrong_peer(peer, sends)
+        work = _Work(clock, rank, peer, sends, tensor, tag, place)
         if clock.in_flight is not None:
             clock.in_flight[rank][work] = True
         clock.post(work, (rank, peer, tag) if sends else (peer, rank, tag))
         return work
 
-    def _wrong_peer(self, peer, sends, frame):
+    def _wrong_peer(self, peer, sends):
         what = "itself" if peer == self._rank else f"rank {peer!r}"
         verb = "send to" if sends else "receive from"
         return ProgramError(
             f"rank {self._rank} wants to {verb} {what}: give another rank, from 0 to {self._clock.size - 1}  "
-            f"[{describe_place(_steps(frame)[-1:])}]"
+            f"[{describe_place(_steps(sys._getframe())[-1:])}]"
         )
 
     def __getattr__(self, name):
@@ -572,7 +625,7 @@ class _Deadline:
         self._timer.cancel()
 
 
-REDUCTIONS = {"add", "add_", "maximum", "minimum", "mul", "mul_"}
+REDUCTIONS = {"add", "add_", "maximum", "minimum", "mul", "mul_", "bitwise_and", "bitwise_or", "bitwise_xor"}
 
 
 class _Watch(TorchDispatchMode):
@@ -588,10 +641,7 @@ class _Watch(TorchDispatchMode):
             self.guard(function, args, kwargs or {})
         result = function(*args, **(kwargs or {}))
         if self.gamma and function._schema.name.removeprefix("aten::") in REDUCTIONS:
-            rank, start = clock.now_running, clock.now[clock.now_running]
-            clock.now[rank] = start + result.nbytes * self.gamma
-            if clock.messages is not None:
-                clock.spans.append(Span(rank, start, clock.now[rank], "reduce"))
+            clock.reduced(result.nbytes)
         return result
 
     def guard(self, function, args, kwargs):
@@ -617,13 +667,32 @@ class _Reads(TorchFunctionMode):
         return function(*args, **(kwargs or {}))
 
 
+class _Sketches(TorchFunctionMode):
+    """Charges γ for reducing sketches, of which torch's dispatcher never hears."""
+
+    def __init__(self, clock):
+        super().__init__()
+        self.clock = clock
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        result = function(*args, **(kwargs or {}))
+        if isinstance(result, Sketch) and function.__name__ in REDUCTIONS:
+            self.clock.reduced(result.nbytes)
+        return result
+
+
 @contextlib.contextmanager
 def _watching(clock, gamma, checked):
     with contextlib.ExitStack() as modes:
+        # A run makes many objects and no circles of them: looking for circles less often saves a tenth.
+        modes.callback(gc.set_threshold, *gc.get_threshold())
+        gc.set_threshold(100_000, 20, 20)
         clock.gamma = gamma
         if checked:
             clock.in_flight = [{} for _ in range(clock.size)]
             modes.enter_context(_Reads(clock))
+        if gamma:
+            modes.enter_context(_Sketches(clock))
         if checked or gamma:
             modes.enter_context(_Watch(clock, gamma))
         yield

@@ -7,6 +7,8 @@ can, and nothing moves.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 
 
@@ -75,8 +77,7 @@ class Sketch:
 
     def tensor_split(self, sections):
         whole, more = divmod(self.count, sections)
-        cuts = [i * whole + min(i, more) for i in range(sections + 1)]
-        return tuple(self._part(start, stop) for start, stop in zip(cuts, cuts[1:]))
+        return _Parts(self, sections, whole, more)
 
     def split(self, sizes):
         if isinstance(sizes, int):
@@ -100,20 +101,65 @@ class Sketch:
     def _same(self, *_, **__):
         return self
 
-    copy_ = add_ = mul_ = div_ = zero_ = fill_ = clamp_ = _same
+    copy_ = div_ = zero_ = fill_ = clamp_ = _same
+
+    def add_(self, other):
+        return torch.add(self, other, out=self)
+
+    def mul_(self, other):
+        return torch.mul(self, other, out=self)
 
     def new_empty(self, count, **_):
         return Sketch(count if isinstance(count, int) else count[0], self.dtype)
 
     @classmethod
     def __torch_function__(cls, function, types, args=(), kwargs=None):
-        name = function.__name__
-        if name in ("empty_like", "zeros_like", "clone"):
-            return args[0].clone()
-        if name in ("cat", "concat"):
-            return cls(sum(part.count for part in args[0]), args[0][0].dtype)
-        if name in ("add", "maximum", "minimum", "mul"):
-            return (kwargs or {}).get("out", args[0])
-        if name in ("tensor_split", "split"):
-            return getattr(args[0], name)(*args[1:])
-        raise NotImplementedError(f"a Sketch has no contents for torch.{name}: simulate with tensors instead")
+        if function not in FUNCTIONS:
+            raise NotImplementedError(f"a Sketch has no contents for {function.__name__}: simulate with tensors instead")
+        return FUNCTIONS[function](*args, **kwargs) if kwargs else FUNCTIONS[function](*args)
+
+
+class _Parts(Sequence):
+    """What tensor_split gives, each part made when it is asked for: a thousand ranks have a million of them."""
+
+    __slots__ = ("sketch", "sections", "whole", "more")
+
+    def __init__(self, sketch, sections, whole, more):
+        self.sketch, self.sections, self.whole, self.more = sketch, sections, whole, more
+
+    def __len__(self):
+        return self.sections
+
+    def __getitem__(self, key):
+        sections, whole, more, sketch = self.sections, self.whole, self.more, self.sketch
+        if key.__class__ is slice:
+            return tuple(self[i] for i in range(*key.indices(sections)))
+        if key < 0:
+            key += sections
+        if not 0 <= key < sections:
+            raise IndexError(f"there are {sections} parts, and no such part")
+        if key < more:
+            return Sketch(whole + 1, sketch.dtype, sketch.offset + key * (whole + 1), sketch.home)
+        return Sketch(whole, sketch.dtype, sketch.offset + key * whole + more, sketch.home)
+
+
+def _reduced(one, other, out=None):
+    return Sketch(one.count, one.dtype) if out is None else out
+
+
+def _joined(parts):
+    return Sketch(sum(part.count for part in parts), parts[0].dtype)
+
+
+def _like(sketch, dtype=None, **_):
+    return Sketch(sketch.count, dtype or sketch.dtype)
+
+
+REDUCING = ("add", "mul", "maximum", "minimum", "bitwise_and", "bitwise_or", "bitwise_xor")
+FUNCTIONS = {
+    **{getattr(torch, name): _reduced for name in REDUCING},
+    **dict.fromkeys((torch.empty_like, torch.zeros_like, torch.ones_like, torch.clone), _like),
+    **dict.fromkeys((torch.cat, torch.concat), _joined),
+    torch.tensor_split: Sketch.tensor_split,
+    torch.split: Sketch.split,
+}

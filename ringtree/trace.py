@@ -144,12 +144,70 @@ class Trace(list):
     @property
     def bytes_sent(self) -> list[int]:
         """Bytes sent by each rank."""
-        return [sum(each.nbytes for each in self if each.src == rank) for rank in range(self.size)]
+        return self._by_rank((each.src, each.nbytes) for each in self)
 
     @property
     def bytes_received(self) -> list[int]:
         """Bytes received by each rank."""
-        return [sum(each.nbytes for each in self if each.dst == rank) for rank in range(self.size)]
+        return self._by_rank((each.dst, each.nbytes) for each in self)
+
+    def _by_rank(self, amounts) -> list[int]:
+        totals = [0] * self.size
+        for rank, amount in amounts:
+            totals[rank] += amount
+        return totals
+
+    @property
+    def rounds(self) -> int:
+        """How many messages come one after the other: the makespan at α = 1, β = γ = 0.
+
+        A message comes after those that either rank had behind it when it asked for it, and
+        after those that went before it through the sender's port out or the receiver's port in.
+        In a program that posts a message while another is still under way, that can differ from
+        a run at α = 1: simulate with `Link(1.0, 0.0)` to have that run's own makespan.
+        """
+        behind, port_out, port_in = ([0] * self.size for _ in range(3))
+        events, number = [], {}
+        for i, each in enumerate(self):
+            posts = [each.start if when is None else when for when in (each.send_posted, each.recv_posted)]
+            events += [(posts[0], 1, i, each.src), (posts[1], 1, i, each.dst), (each.start, 2, i, None)]
+            # what ends at a moment is behind a rank that posts at that moment
+            events.append((each.end, 0 if each.end > each.start else 3, i, None))
+        for _, kind, i, rank in sorted(events, key=lambda event: event[:3]):
+            src, dst = self[i].src, self[i].dst
+            if kind == 1:
+                number[i] = max(number.get(i, 0), behind[rank])
+            elif kind == 2:
+                number[i] = 1 + max(number[i], port_out[src], port_in[dst])
+            else:
+                behind[src], behind[dst] = max(behind[src], number[i]), max(behind[dst], number[i])
+                port_out[src], port_in[dst] = max(port_out[src], number[i]), max(port_in[dst], number[i])
+        return max(number.values(), default=0)
+
+    @property
+    def critical_path(self) -> list[Message]:
+        """The messages that made the run as long as it is, in order: each had to wait for the one before.
+
+        It ends with the message that ended last. Before each stands the one that ended last
+        of those that it may have waited for: what either rank had behind it when it asked for
+        the message, and what went through the same port before. Where two ended together, the
+        first of them in the trace is taken.
+        """
+        by_rank = defaultdict(list)
+        for i, each in enumerate(self):
+            by_rank[each.src].append((i, each))
+            by_rank[each.dst].append((i, each))
+        path, here = [], max(enumerate(self), key=lambda pair: pair[1].end, default=None)
+        while here:
+            path.append(here[1])
+            index, message = here
+            before = [
+                pair
+                for pair in by_rank[message.src] + by_rank[message.dst]
+                if pair[0] < index and _follows(message, pair[1])
+            ]
+            here = max(before, key=lambda pair: (pair[1].end, -pair[0]), default=None)
+        return path[::-1]
 
     def time(self, rank: int, kind: str) -> float:
         """Seconds that `rank` spent in spans of one kind: "compute" or "wait"."""
@@ -158,6 +216,19 @@ class Trace(list):
     def __repr__(self) -> str:
         label = f" ({self.label})" if self.label else ""
         return f"Trace of {self.size} ranks, {len(self)} messages, {sum(self.bytes_sent)} bytes{label}"
+
+
+def _follows(later: Message, earlier: Message) -> bool:
+    """Whether `later` may have had to wait for `earlier`."""
+    if earlier.end > later.start:
+        return False
+    ranks = earlier.src, earlier.dst
+    return (
+        earlier.src == later.src
+        or earlier.dst == later.dst
+        or (later.src in ranks and (later.send_posted is None or earlier.end <= later.send_posted))
+        or (later.dst in ranks and (later.recv_posted is None or earlier.end <= later.recv_posted))
+    )
 
 
 def _pairs(notes: list[Notes]) -> Iterable[tuple[Note, Note]]:

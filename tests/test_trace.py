@@ -8,6 +8,8 @@ from processes import shared
 
 from ringtree.cost import Link
 from ringtree.emulate import emulate
+from ringtree.schedules import ALGORITHMS, find
+from ringtree.simulate import simulate
 from ringtree.trace import Message, Note, Notes, Span, Trace, shortest, traced
 
 
@@ -125,6 +127,51 @@ def test_a_trace_prints_what_it_holds_and_where_it_comes_from():
 def test_a_message_cannot_be_changed():
     with pytest.raises(AttributeError):
         RING[0].nbytes = 7
+
+
+def test_rounds_are_messages_one_after_the_other():
+    assert Trace(RING, size=3).rounds == 2
+    assert Trace(size=3).rounds == 0
+    two_at_once = [Message(0, 1, 8, 0, 2), Message(2, 3, 8, 1, 3)]
+    assert Trace(two_at_once, size=4).rounds == 1
+    then_one = Message(1, 2, 8, 3, 5, send_posted=2, recv_posted=3)
+    assert Trace([*two_at_once, then_one], size=4).rounds == 2
+
+
+def test_what_was_asked_for_before_a_message_ended_does_not_come_after_it():
+    out, coming_in = Message(0, 1, 8, 0, 2), Message(2, 0, 8, 5, 6, send_posted=5, recv_posted=0)
+    assert Trace([out, coming_in], size=3).rounds == 1
+    assert Trace([out, coming_in], size=3).critical_path == [coming_in]
+
+
+def test_one_port_takes_one_message_at_a_time():
+    messages = [Message(0, rank, 8, rank - 1, rank, send_posted=0, recv_posted=0) for rank in (1, 2, 3)]
+    assert Trace(messages, size=4).rounds == 3
+    assert Trace(messages, size=4).critical_path == messages
+
+
+def test_the_critical_path_is_the_slowest_way_through():
+    short, long = Message(0, 1, 1, 0, 1), Message(2, 3, 5, 0, 5)
+    last = Message(1, 3, 1, 5, 6, send_posted=1, recv_posted=5)
+    assert Trace([short, long, last], size=4).critical_path == [long, last]
+    assert Trace(size=2).critical_path == []
+
+
+@pytest.mark.parametrize("name", [row.name for row in ALGORITHMS])
+def test_rounds_are_the_makespan_at_alpha_one_and_the_path_has_no_gap(name):
+    row = find(name)
+
+    def blocks(tensor, dist):
+        inputs = tensor.tensor_split(dist.get_world_size())
+        row.program([torch.empty_like(block) for block in inputs], inputs, dist)
+
+    program = blocks if row.collective == "all-to-all" else row.program
+    for size in (8, 16):
+        run = simulate(program, [torch.zeros(16 * size)] * size, Link(3.0, 0.25))
+        assert run.trace.rounds == simulate(program, [torch.zeros(16 * size)] * size, Link(1.0, 0.0)).makespan
+        path = run.trace.critical_path
+        assert path[0].start == 0 and path[-1].end == run.makespan
+        assert all(earlier.end == later.start for earlier, later in zip(path, path[1:]))
 
 
 # -- live runs -----------------------------------------------------------------

@@ -1,12 +1,14 @@
 """Pictures of costs, of traces and of who holds what. Every function returns a `Picture`."""
 
-from .costs import compare, model, residuals, shares, times
+from .costs import compare, curves, model, residuals, shares, times
 from .machines import link_speeds, model_memory, node_links, ranks_on_nodes, topology_matrix
 from .picture import Picture, picture
+from .player import Player, player
 from .ranks import before_after, holdings
 from .source import source
 from .style import RANK_COLOURS, rank_colour
 from .timeline import timeline
+from .traffic import traffic
 
 __all__ = [
     "Picture",
@@ -27,4 +29,8 @@ __all__ = [
     "link_speeds",
     "model_memory",
     "timeline",
+    "traffic",
+    "curves",
+    "player",
+    "Player",
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from matplotlib.ticker import FixedLocator, NullFormatter, NullLocator
@@ -178,6 +178,88 @@ def compare(
     if title:
         ax.set_title(title)
     return picture(fig, alt or f"For each of {len(rows)} rows, two dots: {names[0]} and {names[1]}.")
+
+
+@styled
+def curves(
+    costs: Mapping[str, Callable | tuple],
+    low: float | None = None,
+    high: float | None = None,
+    *,
+    label: str = "",
+    title: str = "",
+    alt: str | None = None,
+) -> Picture:
+    """Time over size of several algorithms, both axes logarithmic, with the sizes at which another becomes the fastest.
+
+    costs: name → a function from bytes to seconds (drawn as a line), or (sizes in bytes, times in
+    seconds) of runs (dots, joined). low, high: bytes at the ends of the axis; left out, those of
+    the runs, or 64 B to 1 GiB. label: where the times come from ("predicted", "simulated", the
+    label of a trace).
+
+    Between two runs the time is taken as a straight line on these axes.
+    Raises ValueError when there is nothing to draw, or a time is not above 0.
+    """
+    runs = {name: _without_empty(*cost) for name, cost in costs.items() if not callable(cost)}
+    sizes = [size for each, _ in runs.values() for size in each]
+    low, high = low or min(sizes, default=64.0), high or max(sizes, default=2.0**30)
+    if not costs or low >= high:
+        raise ValueError(f"curves() was given {len(costs)} costs from {low:g} to {high:g} bytes; give at least one, and low below high.")
+    grid = np.unique(np.round(np.geomspace(low, high, 400)))
+    seconds = {name: _seconds(cost if callable(cost) else runs[name], grid) for name, cost in costs.items()}
+    for name, times in seconds.items():
+        if not np.nanmin(times, initial=np.inf) > 0:
+            raise ValueError(f"curves() was given a time of 0 s or less for {name!r}, which has no place on a logarithmic axis.")
+    fig, ax = figure(720, 380)
+    colours = {name: CURVE_COLOURS[index % len(CURVE_COLOURS)] for index, name in enumerate(costs)}
+    labels = []
+    for index, (name, times) in enumerate(seconds.items()):
+        ax.plot(grid, times, color=colours[name], linestyle="-" if name in runs else _dash(index), linewidth=1.5 if name in runs else 2.5)
+        if name in runs:
+            ax.plot(*runs[name], linestyle="none", marker="o", color=colours[name], zorder=3)
+        drawn = np.flatnonzero(np.isfinite(times))[-1]
+        labels.append((name, grid[drawn], times[drawn], colours[name]))
+    every = np.concatenate(list(seconds.values()))
+    bottom = np.nanmin(every) / 2.5
+    _size_axis(ax, low, high, binary=True)
+    _time_axis(ax, bottom, np.nanmax(every) * 1.6)
+    for index, (size, time, name) in enumerate(_crossovers(seconds, grid)):
+        ax.plot([size, size], [bottom, time], color=INK, linewidth=1, linestyle=":")
+        ax.plot(size, time, "o", color=INK, markersize=7, zorder=4)
+        _note(ax, size, bottom, f"{name} from {binary_text(size)}", (6, 12 + 17 * (index % 2)), color=colours[name])
+    ax.set(xlabel="message size", ylabel="time")
+    if title:
+        ax.set_title(title)
+    ax.set_title(label, loc="right", fontsize=12, fontweight="normal")
+    _name_right_ends(fig, ax, labels)
+    return picture(fig, alt or f"Time over message size, both axes logarithmic, and which is the fastest where: {', '.join(costs)}.")
+
+
+def _seconds(cost, grid) -> np.ndarray:
+    """The times of a cost on a grid of sizes; not a number where runs say nothing."""
+    if callable(cost):
+        return np.array([float(cost(int(size))) for size in grid])
+    order = np.argsort(cost[0])
+    sizes, times = cost[0][order], cost[1][order]
+    inside = np.exp(np.interp(np.log(grid), np.log(sizes), np.log(times)))
+    return np.where((grid >= sizes[0]) & (grid <= sizes[-1]), inside, np.nan)
+
+
+def _crossovers(seconds: Mapping[str, np.ndarray], grid) -> list[tuple[float, float, str]]:
+    """(size, time, the name that is fastest from there on) wherever the fastest changes."""
+    names = list(seconds)
+    table = np.array([np.where(np.isfinite(seconds[name]), seconds[name], np.inf) for name in names])
+    fastest, found = table.argmin(axis=0), []
+    for at in np.flatnonzero(np.diff(fastest)):
+        one, other = table[fastest[at]], table[fastest[at + 1]]
+        if not np.all(np.isfinite([one[at], one[at + 1], other[at], other[at + 1]])):
+            continue  # a curve begins or ends here, which is no crossing
+        before, after = np.log(other[at] / one[at]), np.log(one[at + 1] / other[at + 1])
+        part = before / (before + after) if before + after > 0 else 0.5
+        size = np.exp(np.log(grid[at]) + part * np.log(grid[at + 1] / grid[at]))
+        time = np.exp(np.log(one[at]) + part * np.log(one[at + 1] / one[at]))
+        found.append((float(size), float(time), names[fastest[at + 1]]))
+    return found
 
 
 def _without_empty(sizes, seconds) -> tuple[np.ndarray, np.ndarray]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from matplotlib.patches import Patch, Rectangle
 
-from ..trace import Trace
+from ..trace import Span, Trace
 from .picture import Picture, picture
 from .style import INK, figure, rank_colour, styled
 
@@ -20,9 +21,10 @@ def timeline(
     """Draw a trace, or several under each other on one time axis.
 
     traces: a `Trace`, or a dict from name to `Trace`.  Each rank is a row: a filled bar
-    where it computed, a hatched one where it waited for a message, and an arrow in the
-    sender's colour for each message, from its start to its arrival.  The label of the
-    trace (such as "emulated link: …") stands on the picture.
+    where it computed, a pale one where it waited while its message was moving, a hatched
+    one where it waited for a rank that was not ready, and an arrow in the sender's colour
+    for each message, from its start to its arrival.  The label of the trace (such as
+    "emulated link: …") stands on the picture.
     ranks: the rows to draw, with the messages among them; all ranks when left out.
 
     Raises ValueError when there is nothing to draw.
@@ -35,9 +37,10 @@ def timeline(
                 f"timeline() was given an empty trace{f' ({name})' if name else ''}; run something first."
             )
     rows = sum(len(trace.rows) for trace in named.values())
+    high = 38 if rows <= 16 else max(16, 608 / rows)
     fig, axes = figure(
         720,
-        70 + 58 * len(named) + 38 * rows,
+        70 + 58 * len(named) + high * rows,
         nrows=len(named),
         sharex=True,
         squeeze=False,
@@ -46,7 +49,7 @@ def timeline(
     last = max(_last(trace) for trace in named.values())
     scale, unit = _unit(last)
     for (name, trace), axis in zip(named.items(), axes[:, 0], strict=True):
-        _draw(axis, trace, scale, last)
+        _draw(axis, trace, scale, last, heads=12 if high > 24 else 8)
         axis.set_title(name)
         axis.set_title(trace.label, loc="right", fontsize=12, fontweight="normal")
     axes[-1, 0].set_xlim(0, last * scale * 1.02)
@@ -70,11 +73,11 @@ def _among(trace: Trace, ranks: Sequence[int] | None) -> Trace:
     return part
 
 
-def _draw(axis, trace: Trace, scale: float, last: float) -> None:
+def _draw(axis, trace: Trace, scale: float, last: float, heads: float) -> None:
     rows = trace.rows
-    for span in trace.spans:
+    for span in _told_apart(trace):
         left, width = span.start * scale, (span.end - span.start) * scale
-        look = _computing(rank_colour(span.rank)) if span.kind == "compute" else _WAITING
+        look = _WAITING if span.kind == "wait" else _LOOKS[span.kind](rank_colour(span.rank))
         axis.add_patch(Rectangle((left, rows[span.rank] - HEIGHT / 2), width, HEIGHT, **look))
         if span.kind == "compute" and span.label and width > 0.013 * (len(span.label) + 1) * last * scale:
             axis.text(
@@ -90,10 +93,10 @@ def _draw(axis, trace: Trace, scale: float, last: float) -> None:
             arrowprops={
                 "arrowstyle": "-|>",
                 "color": rank_colour(message.src),
-                "linewidth": 2,
+                "linewidth": heads / 6,
                 "shrinkA": 0,
                 "shrinkB": 0,
-                "mutation_scale": 12,
+                "mutation_scale": heads,
             },
         )
     axis.set_ylim(len(rows) - 0.5, -0.5)
@@ -110,15 +113,58 @@ def _computing(colour) -> dict:
     return {"facecolor": colour, "edgecolor": "none"}
 
 
+def _moving(colour) -> dict:
+    return {"facecolor": colour, "edgecolor": "none", "alpha": 0.2}
+
+
+_LOOKS = {"compute": _computing, "move": _moving}
+
+
 def _legend(traces) -> list:
     traces = list(traces)
-    kinds = {span.kind for trace in traces for span in trace.spans}
+    spans = [span for trace in traces for span in _told_apart(trace)]
+    kinds = {span.kind for span in spans}
     handles = []
     if "compute" in kinds:
-        handles.append(Patch(label="computes", **_computing(rank_colour(0))))
+        only_reducing = all(span.label == "reduce" for span in spans if span.kind == "compute")
+        handles.append(Patch(label="reduces" if only_reducing else "computes", **_computing(rank_colour(0))))
+    if "move" in kinds:
+        handles.append(Patch(label="waits for a message on its way", **_moving(rank_colour(0))))
     if "wait" in kinds:
-        handles.append(Patch(label="waits for a message", **_WAITING))
+        handles.append(Patch(label="waits for a rank that is not ready", **_WAITING))
     return handles
+
+
+def _told_apart(trace: Trace) -> list[Span]:
+    """The spans, each wait cut into what passed while a message of the rank was moving and the rest."""
+    moving = {rank: [] for rank in trace.rows}
+    for message in trace:
+        moving[message.src].append((message.start, message.end))
+        moving[message.dst].append((message.start, message.end))
+    spans = []
+    for span in trace.spans:
+        if span.kind != "wait":
+            spans.append(span)
+            continue
+        at = span.start
+        for start, end in _union(moving[span.rank]):
+            start, end = max(start, at), min(end, span.end)
+            if start < end:
+                spans += [replace(span, start=at, end=start), replace(span, start=start, end=end, kind="move")]
+                at = end
+        spans.append(replace(span, start=at))
+    brief = 1e-9 * _last(trace)
+    return [span for span in spans if span.kind == "compute" or span.end - span.start > brief]
+
+
+def _union(intervals):
+    joined = []
+    for start, end in sorted(intervals):
+        if joined and start <= joined[-1][1]:
+            joined[-1][1] = max(joined[-1][1], end)
+        else:
+            joined.append([start, end])
+    return joined
 
 
 def _alt(named: dict[str, Trace]) -> str:

@@ -1,0 +1,100 @@
+"""Broadcast: what the root has, every rank has afterwards.
+
+Each function is a whole rank program. `dist` is `torch.distributed`, or anything that
+speaks like it. Costs are for n bytes on p ranks over links of α + nβ.
+"""
+
+from itertools import accumulate, pairwise
+
+
+def flat_broadcast(tensor, dist, root=0):
+    """The root sends to one rank after the other.
+
+    Before: `root` has `tensor`. After: every rank has it.
+    Cost: (p−1)(α + nβ), all of it at the root.
+    """
+    rank = dist.get_rank()
+    if rank != root:
+        dist.recv(tensor, root)
+        return
+    for other in range(dist.get_world_size()):
+        if other != root:
+            dist.send(tensor, other)
+
+
+def mst_broadcast(tensor, dist, root=0):
+    """Minimum spanning tree: the ranks split in two halves, the root sends to one rank of the
+    other half, and each half goes on alone, with a root of its own.
+
+    Before: `root` has `tensor`. After: every rank has it.
+    Cost: ⌈lg p⌉(α + nβ). Source: Chan, Heimlich, Purkayastha, van de Geijn 2007.
+    """
+    rank = dist.get_rank()
+    first, end = 0, dist.get_world_size()
+    while end - first > 1:
+        middle = (first + end + 1) // 2
+        partner = middle if root < middle else first
+        if rank == root:
+            dist.send(tensor, partner)
+        if rank == partner:
+            dist.recv(tensor, root)
+        if rank < middle:
+            end, root = middle, min(root, partner)
+        else:
+            first, root = middle, max(root, partner)
+
+
+def chain_broadcast(tensor, dist, root=0, chunks=8):
+    """Each rank hands on to the next, in chunks: one chunk comes in while the one before goes out.
+
+    Before: `root` has `tensor`. After: every rank has it.
+    Cost, for k chunks: (p − 2 + k)(α + n/k·β).
+    """
+    rank, size = dist.get_rank(), dist.get_world_size()
+    left, right = (rank - 1) % size, (rank + 1) % size
+    parts = tensor.tensor_split(chunks)
+    if rank == root:
+        for part in parts if size > 1 else ():
+            dist.send(part, right)
+    elif right == root:
+        for part in parts:
+            dist.recv(part, left)
+    else:
+        dist.recv(parts[0], left)
+        for here, coming in pairwise(parts):
+            for work in dist.batch_isend_irecv([
+                dist.P2POp(dist.isend, here, right),
+                dist.P2POp(dist.irecv, coming, left),
+            ]):  # fmt: skip
+                work.wait()
+        dist.send(parts[-1], right)
+
+
+def scatter_all_gather_broadcast(tensor, dist, root=0):
+    """The root scatters the tensor over a tree, then a ring gathers the shards on every rank.
+
+    Before: `root` has `tensor`. After: every rank has it.
+    Cost: (lg p + p − 1)α + 2(p−1)/p·nβ. Source: van de Geijn's, in Chan et al. 2007.
+    """
+    rank, size = dist.get_rank(), dist.get_world_size()
+    shards = tensor.tensor_split(size)
+    cuts = [0, *accumulate(len(shard) for shard in shards)]
+    first, end = 0, size
+    while end - first > 1:
+        middle = (first + end + 1) // 2
+        partner = middle if root < middle else first
+        half = tensor[cuts[middle] : cuts[end]] if root < middle else tensor[cuts[first] : cuts[middle]]
+        if rank == root:
+            dist.send(half, partner)
+        if rank == partner:
+            dist.recv(half, root)
+        if rank < middle:
+            end, root = middle, min(root, partner)
+        else:
+            first, root = middle, max(root, partner)
+    for step in range(size - 1):
+        for work in dist.batch_isend_irecv([
+            dist.P2POp(dist.isend, shards[(rank - step) % size], (rank + 1) % size),
+            dist.P2POp(dist.irecv, shards[(rank - step - 1) % size], (rank - 1) % size),
+        ]):  # fmt: skip
+            work.wait()

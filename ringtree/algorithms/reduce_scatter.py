@@ -1,0 +1,73 @@
+"""Reduce-scatter: every rank has a whole tensor, and afterwards each has its shard of the sum.
+
+Shard r of a tensor is `tensor.tensor_split(p)[r]`: the first shards are one element longer
+where p does not divide the length. Each function is a whole rank program. `dist` is
+`torch.distributed`, or anything that speaks like it. `op` is called as op(a, b, out=a):
+torch.add, torch.maximum, torch.mul, … Costs are for n bytes, all shards together, on p
+ranks over links of α + nβ, with γ to reduce a byte.
+"""
+
+from itertools import accumulate
+
+import torch
+
+
+def ring_reduce_scatter(tensor, dist, op=torch.add):
+    """Each shard goes once round the ring, and every rank adds its own to it on the way.
+
+    Before: every rank has its own `tensor`. After: rank r has the result in shard r; its
+    other shards are partial results. Cost: (p−1)α + (p−1)/p·n(β + γ).
+    """
+    rank, size = dist.get_rank(), dist.get_world_size()
+    right, left = (rank + 1) % size, (rank - 1) % size
+    shards = tensor.tensor_split(size)
+    for step in range(size - 1):
+        shard = shards[(rank - step - 2) % size]
+        received = torch.empty_like(shard)
+        for work in dist.batch_isend_irecv([
+            dist.P2POp(dist.isend, shards[(rank - step - 1) % size], right),
+            dist.P2POp(dist.irecv, received, left),
+        ]):  # fmt: skip
+            work.wait()
+        op(shard, received, out=shard)
+
+
+def recursive_halving_reduce_scatter(tensor, dist, op=torch.add):
+    """Partners at distance p/2, p/4, … 1 swap halves: each reduces the half in which its own
+    shard lies, and goes on with that half.
+
+    Where p is no power of two, some ranks first hand all they have to a neighbour, who works for
+    both and hands back one shard at the end.
+
+    Before: every rank has its own `tensor`. After: rank r has the result in shard r; its
+    other shards are partial results. Cost: lg p·α + (p−1)/p·n(β + γ); where p is no power of
+    two, one message of the whole (and its reducing) and one of a shard more.
+    Source: Thakur, Rabenseifner, Gropp 2005.
+    """
+    rank, size = dist.get_rank(), dist.get_world_size()
+    extra = size - (1 << size.bit_length() - 1)  # so many more than a power of two
+    workers = [*range(0, 2 * extra, 2), *range(2 * extra, size)]
+    shards = tensor.tensor_split(size)
+    if rank not in workers:
+        dist.send(tensor, rank - 1)
+        dist.recv(shards[rank], rank - 1)
+        return
+    received = torch.empty_like(tensor)
+    if rank < 2 * extra:
+        dist.recv(received, rank + 1)
+        op(tensor, received, out=tensor)
+    cuts = [0, *accumulate(len(shard) for shard in shards)]
+    cuts = [cuts[worker] for worker in [*workers, size]]
+    place, distance = workers.index(rank), len(workers)
+    while distance > 1:
+        distance //= 2
+        keep, give = (side // distance * distance for side in (place, place ^ distance))
+        half = tensor[cuts[keep] : cuts[keep + distance]]
+        for work in dist.batch_isend_irecv([
+            dist.P2POp(dist.isend, tensor[cuts[give] : cuts[give + distance]], workers[place ^ distance]),
+            dist.P2POp(dist.irecv, received[: len(half)], workers[place ^ distance]),
+        ]):  # fmt: skip
+            work.wait()
+        op(half, received[: len(half)], out=half)
+    if rank < 2 * extra:
+        dist.send(shards[rank + 1], rank + 1)

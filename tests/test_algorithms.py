@@ -1,0 +1,294 @@
+"""Every algorithm gives what its collective promises, and costs what its formula says."""
+
+import math
+from functools import reduce
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ringtree.cost import Link, Machine
+from ringtree.schedules import ALGORITHMS, cost_of, find, lower_bound, textbook_time
+from ringtree.simulate import simulate
+from ringtree.sketch import Sketch
+
+LINK, GAMMA = Link(3.0, 0.25), 0.0625  # powers of two: sums are exact, whatever their order
+SIZES = [*range(1, 18), 32, 64]
+NAMES = [row.name for row in ALGORITHMS]
+OPERATIONS = [torch.add, torch.maximum, torch.minimum, torch.mul, torch.bitwise_xor]
+ROOTED = ("broadcast", "reduce", "scatter", "gather")
+REDUCING = ("reduce", "reduce-scatter", "all-reduce")
+
+
+def program_of(row, **options):
+    """A rank program of one tensor: blocks of an all-to-all are cut from it."""
+
+    def blocks(tensor, dist):
+        size = dist.get_world_size()
+        inputs = tensor.tensor_split(size)
+        outputs = [torch.empty_like(inputs[dist.get_rank()]) for _ in range(size)]
+        row.program(outputs, inputs, dist)
+        return outputs
+
+    if row.collective == "all-to-all":
+        return blocks
+    return lambda tensor, dist: row.program(tensor, dist, **options)
+
+
+def options_of(row, size, root=0, chunks=8):
+    options = {"root": root} if row.collective in ROOTED else {}
+    if "chunks" in row.program.__code__.co_varnames[: row.program.__code__.co_argcount]:
+        options["chunks"] = chunks
+    if row.name == "chain_tree_all_reduce":
+        options["ranks_per_node"] = 4
+    if row.name == "hierarchical_ring_all_reduce":
+        options["ranks_per_node"] = next(r for r in (4, 3, 2, 5, 7, 11, 13, 17, 1) if size % r == 0)
+    return options
+
+
+def inputs_of(size, count, dtype=torch.int64):
+    return [(torch.arange(count) * 7 % 5 + 2 * rank + 1).to(dtype) for rank in range(size)]
+
+
+def shard(tensor, rank, size):
+    return tensor.tensor_split(size)[rank]
+
+
+def assert_definition(row, inputs, outputs, root=0, op=torch.add):
+    """The outputs are what the collective is defined to give, wherever it defines anything."""
+    size = len(inputs)
+    if row.collective == "broadcast":
+        expected = [(output, inputs[root]) for output in outputs]
+    if row.collective == "scatter":
+        expected = [(shard(outputs[r], r, size), shard(inputs[root], r, size)) for r in range(size)]
+    if row.collective in ("gather", "all-gather"):
+        whole = torch.cat([shard(inputs[r], r, size) for r in range(size)])
+        expected = [(outputs[r], whole) for r in range(size) if r == root or row.collective == "all-gather"]
+    if row.collective in REDUCING:
+        result = reduce(op, inputs)
+        expected = [(output, result) for output in outputs]
+        if row.collective == "reduce":
+            expected = [expected[root]]
+        if row.collective == "reduce-scatter":
+            expected = [(shard(outputs[r], r, size), shard(result, r, size)) for r in range(size)]
+    if row.collective == "all-to-all":
+        expected = [(outputs[to][r], shard(inputs[r], to, size)) for r in range(size) for to in range(size)]
+    if row.collective == "barrier":
+        expected = []
+    for output, wanted in expected:
+        assert output.tolist() == wanted.tolist()
+
+
+def assert_cost(row, size, inputs, options, machine=LINK):
+    program, nbytes, itemsize = program_of(row, **options), inputs[0].nbytes, inputs[0].element_size()
+    run = simulate(program, inputs, machine, gamma=GAMMA)
+    cost = cost_of(row.name, size, nbytes, machine, gamma=GAMMA, itemsize=itemsize, **options)
+    assert list(cost.sent) == run.trace.bytes_sent
+    assert list(cost.received) == run.trace.bytes_received
+    assert cost.time == pytest.approx(run.makespan, rel=1e-12)
+    assert cost.rounds == simulate(program, inputs, Link(1.0, 0.0), trace=False).makespan
+    return run, cost
+
+
+# -- what the collectives promise, and the exact cost --------------------------
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("name", NAMES)
+def test_outputs_are_the_definition_and_the_cost_is_the_formula(name, size):
+    row = find(name)
+    for count in (size, 2 * size + 3) if size > 17 else (0, 1, size - 1, 2 * size + 3, 48):
+        options = options_of(row, size, root=size // 3)
+        inputs = inputs_of(size, count)
+        run, _ = assert_cost(row, size, inputs, options)
+        assert_definition(row, inputs, run.outputs, options.get("root", 0))
+
+
+@pytest.mark.parametrize("op", OPERATIONS, ids=lambda op: op.__name__)
+@pytest.mark.parametrize("name", [row.name for row in ALGORITHMS if row.collective in REDUCING])
+def test_every_operation_reduces(name, op):
+    row = find(name)
+    for size in (2, 5, 8):
+        options = options_of(row, size, root=size - 1)
+        inputs = inputs_of(size, 11)
+        outputs = simulate(program_of(row, op=op, **options), inputs, LINK, trace=False).outputs
+        assert_definition(row, inputs, outputs, size - 1 if row.collective == "reduce" else 0, op)
+
+
+@settings(max_examples=150, deadline=None, derandomize=True)
+@given(st.data())
+def test_any_size_root_length_dtype_and_chunks(data):
+    row = data.draw(st.sampled_from(ALGORITHMS))
+    size = data.draw(st.integers(1, 20))
+    root = data.draw(st.integers(0, size - 1))
+    count = data.draw(st.integers(0, 70))
+    dtype = data.draw(st.sampled_from([torch.float32, torch.float64, torch.int32, torch.uint8, torch.bfloat16]))
+    options = options_of(row, size, root, data.draw(st.integers(1, 9)))
+    inputs = inputs_of(size, count, torch.int64)
+    inputs = [each.clamp(max=6).to(dtype) for each in inputs]  # sums stay exact in every dtype
+    run, _ = assert_cost(row, size, inputs, options)
+    assert_definition(row, inputs, run.outputs, options.get("root", 0))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_buffer_is_never_touched_while_it_is_in_flight(name):
+    row = find(name)
+    for size in (2, 3, 6, 8):
+        inputs = inputs_of(size, 13)
+        options = options_of(row, size)
+        run = simulate(program_of(row, **options), inputs, LINK, checked=True)
+        assert_definition(row, inputs, run.outputs)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_sketch_has_the_same_trace_as_tensors(name):
+    row = find(name)
+    for size, count in ((6, 20), (8, 64)):
+        options = options_of(row, size)
+        program = program_of(row, **options)
+        real = simulate(program, [torch.zeros(count)] * size, LINK, gamma=GAMMA).trace
+        sketched = simulate(program, [Sketch(count)] * size, LINK, gamma=GAMMA).trace
+        assert [(m.src, m.dst, m.nbytes, m.start, m.end) for m in real] == [
+            (m.src, m.dst, m.nbytes, m.start, m.end) for m in sketched
+        ]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_formula_knows_slow_links_between_nodes(name):
+    row = find(name)
+    machine = Machine(Link(1.0, 0.125), Link(8.0, 0.5), ranks_per_node=4)
+    for size in (8, 12):
+        assert_cost(row, size, inputs_of(size, 24), options_of(row, size), machine)
+
+
+# -- what the textbooks say ----------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [row.name for row in ALGORITHMS if row.form])
+def test_the_textbook_form_is_exact_where_it_holds(name):
+    row, held = find(name), 0
+    for size in SIZES:
+        for count in (48, size, 8 * size, 840 * size):
+            options = options_of(row, size, root=0, chunks=8)
+            time = textbook_time(name, size, 4 * count, LINK, gamma=GAMMA, **options)
+            if time is not None:
+                held += 1
+                assert time == pytest.approx(cost_of(name, size, 4 * count, LINK, gamma=GAMMA, **options).time, rel=1e-12)
+    assert held >= 6
+
+
+@pytest.mark.parametrize(
+    "name, turns",
+    [("ring_all_gather", 1), ("ring_reduce_scatter", 1), ("ring_all_reduce", 2), ("pairwise_all_to_all", 1)],
+)
+def test_with_uneven_chunks_every_step_of_a_ring_costs_the_longest(name, turns):
+    for size in SIZES:
+        for count in (1, 5, 48, 1001):
+            longest = 4 * -(-count // size)
+            assert cost_of(name, size, 4 * count, LINK).time == turns * (size - 1) * LINK.time(longest)
+
+
+def test_with_uneven_chunks_a_chain_waits_for_the_longest_only_while_it_fills():
+    for size in SIZES[1:]:
+        for chunks, count in ((1, 7), (4, 30), (8, 3), (9, 100)):
+            filling = (size - 2) * LINK.time(4 * -(-count // chunks))
+            time = cost_of("chain_broadcast", size, 4 * count, LINK, chunks=chunks).time
+            assert time == filling + chunks * LINK.alpha + 4 * count * LINK.beta
+
+
+def test_ring_all_reduce_moves_two_p_minus_one_over_p():
+    cost = cost_of("ring_all_reduce", 8, 1 << 20, LINK)
+    assert set(cost.sent) == set(cost.received) == {2 * 7 * (1 << 20) // 8}
+
+
+def test_six_ranks_take_three_rounds_with_one_partner_at_a_time():
+    assert cost_of("mst_broadcast", 6, 4, LINK).rounds == 3
+
+
+def test_bruck_moves_seven_sixths_of_n_on_six_ranks():
+    assert max(cost_of("bruck_all_to_all", 6, 6 * 4, LINK).sent) == 7 * 4
+
+
+def test_a_tree_scatter_needs_the_sender_to_keep_the_larger_half():
+    kept, given_away = (cost_of("mst_scatter", 3, 12, Link(0.0, 1.0), root=root).time for root in (0, 2))
+    assert (kept, given_away) == (8, 12)
+
+
+# -- bounds --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_algorithm_beats_the_lower_bound(name):
+    row = find(name)
+    for size in SIZES:
+        bound, n = lower_bound(row.collective, size), 4 * 8 * size
+        cost = cost_of(name, size, n, Link(0.0, 1.0), **options_of(row, size))
+        assert cost.rounds >= bound.rounds
+        assert max(cost.sent + cost.received) >= bound.moved * n - 1e-9
+        assert cost.time >= bound.moved * n - 1e-9
+
+
+@pytest.mark.parametrize(
+    "name, rounds, moved",
+    [
+        ("mst_broadcast", True, False),
+        ("mst_gather", True, True),
+        ("bruck_all_gather", True, True),
+        ("ring_reduce_scatter", False, True),
+        ("ring_all_reduce", False, True),
+        ("recursive_doubling_all_reduce", True, False),
+        ("pairwise_all_to_all", False, True),
+        ("dissemination_barrier", True, False),
+    ],
+)
+def test_which_algorithms_meet_a_bound_on_sixteen_ranks(name, rounds, moved):
+    bound = lower_bound(find(name).collective, 16)
+    cost = cost_of(name, 16, 1600, Link(0.0, 1.0))
+    assert (cost.rounds == bound.rounds, cost.time == pytest.approx(bound.moved * 1600)) == (rounds, moved)
+
+
+def test_two_trees_pay_twice_n_and_a_logarithm():
+    for size in SIZES[1:]:
+        for chunks in (1, 8, 64):
+            n = 2 * 4 * chunks * 100
+            cost = cost_of("two_trees_all_reduce", size, n, LINK, gamma=GAMMA, chunks=chunks)
+            steps = 4 * math.ceil(math.log2(size)) + 4 * chunks
+            assert 4 * chunks <= cost.rounds <= steps
+            assert 2 * n * LINK.beta <= cost.time <= steps * LINK.time(400) + steps / 2 * 400 * GAMMA
+            assert max(cost.sent + cost.received) <= 2 * n
+
+
+def test_in_two_trees_only_the_root_and_leaves_of_one_are_no_leaves_of_the_other():
+    for size in SIZES[1:]:
+        edges = find("two_trees_all_reduce").steps(size, 8, 4, {"chunks": 1})
+        down = [message for messages, reduces in edges if not reduces for message in messages]
+        assert sorted(dst for _, dst, _ in down) == sorted(2 * list(range(1, size)))
+        assert all(sum(src == rank for src, _, _ in down) <= 2 for rank in range(size))
+
+
+def test_a_hierarchical_ring_spares_the_links_between_nodes():
+    machine = Machine(Link(1e-6, 1 / 450e9), Link(10e-6, 1 / 25e9), ranks_per_node=8)
+    n = 1 << 26
+    hierarchical = cost_of("hierarchical_ring_all_reduce", 32, n, machine, ranks_per_node=8)
+    assert hierarchical.time < cost_of("ring_all_reduce", 32, n, machine).time / 4
+
+
+# -- what is refused -----------------------------------------------------------
+
+
+def test_ranks_that_do_not_make_whole_nodes_are_refused():
+    program = program_of(find("hierarchical_ring_all_reduce"), ranks_per_node=4)
+    with pytest.raises(ValueError, match="6 ranks do not make whole nodes of 4"):
+        simulate(program, inputs_of(6, 8), LINK)
+
+
+def test_an_unknown_algorithm_is_refused_with_those_there_are():
+    with pytest.raises(ValueError, match="'ring_allreduce' is none of our algorithms: give one of flat_broadcast"):
+        cost_of("ring_allreduce", 4, 8, LINK)
+
+
+@pytest.mark.parametrize("size, nbytes", [(0, 8), (4, -4), (4, 6)])
+def test_ranks_and_whole_elements_are_needed(size, nbytes):
+    with pytest.raises(ValueError, match="at least one rank, and whole elements"):
+        cost_of("ring_all_reduce", size, nbytes, LINK)
