@@ -12,7 +12,8 @@ LAST = "The ranks were restarted and their variables are gone: run the cells tha
 
 
 @pytest.fixture(scope="module", params=["fork", "local"])
-def notebook(request):
+def any_notebook(request):
+    """A kernel whose ranks were started in one of the two ways of this machine."""
     with kernel() as live:
         live.run("import ringtree")
         answer = live.run(f"ranks = ringtree.start(4, engines={request.param!r})")
@@ -20,24 +21,37 @@ def notebook(request):
         yield live
 
 
+@pytest.fixture(scope="module")
+def notebook():
+    with kernel() as live:
+        live.run("import ringtree")
+        live.run("ranks = ringtree.start(4)")
+        yield live
+
+
+def goes_wrong(live, cell):
+    """Run a cell that goes wrong; afterwards the ranks must work, and be the only ones."""
+    answer = live.run(cell)
+    again = live.run("%px t = torch.ones(1, device=device)\n%px dist.all_reduce(t)\n%px print(rank, t.item())")
+    assert again.text == "".join(f"[rank {i}] {i} 4.0\n" for i in range(4)), again.traceback
+    return answer
+
+
 @pytest.fixture
 def hangs(notebook):
-    """Run a cell that goes wrong; afterwards the ranks must work, and be the only ones."""
-
-    def run(cell):
-        answer = notebook.run(cell)
-        again = notebook.run("%px t = torch.ones(1, device=device)\n%px dist.all_reduce(t)\n%px print(rank, t.item())")
-        assert again.text == "".join(f"[rank {i}] {i} 4.0\n" for i in range(4)), again.traceback
-        return answer
-
-    return run
+    return lambda cell: goes_wrong(notebook, cell)
 
 
-def test_a_receive_without_a_send_names_who_waits_for_whom(hangs):
-    answer = hangs("%%px --timeout 2\nt = torch.zeros(1, device=device)\nif rank:\n    dist.recv(t, src=0)\nprint('through')")
+@pytest.fixture
+def hangs_anyhow(any_notebook):
+    return lambda cell: goes_wrong(any_notebook, cell)
+
+
+def test_a_receive_without_a_send_names_who_waits_for_whom(hangs_anyhow):
+    answer = hangs_anyhow("%%px --timeout 1\nt = torch.zeros(1, device=device)\nif rank:\n    dist.recv(t, src=0)\nprint('through')")
     assert answer.error == "RanksStuck"
     assert answer.message.split("\n") == [
-        "after 2 s ranks 1, 2 and 3 had not finished.",
+        "after 1 s ranks 1, 2 and 3 had not finished.",
         "  rank 0 finished",
         *(f"  rank {i} waits to receive from rank 0, which has finished  [line 4: dist.recv(t, src=0)]" for i in (1, 2, 3)),
         LAST,
@@ -46,19 +60,19 @@ def test_a_receive_without_a_send_names_who_waits_for_whom(hangs):
 
 
 def test_a_skipped_collective_names_the_rank_that_skipped_it(hangs):
-    answer = hangs("%%px --timeout 2\nif rank != 2:\n    dist.all_reduce(torch.ones(1))")
+    answer = hangs("%%px --timeout 1\nif rank != 2:\n    dist.all_reduce(torch.ones(1))")
     assert "rank 2 finished" in answer.message
     assert answer.message.count("waits in all_reduce for rank 2, which has finished  [line 3: dist.all_reduce") == 3
 
 
 def test_send_send_is_a_circle(hangs):
-    answer = hangs("%%px --timeout 2\ndist.send(torch.ones(1), dst=(rank + 1) % 4)")
+    answer = hangs("%%px --timeout 1\ndist.send(torch.ones(1), dst=(rank + 1) % 4)")
     assert "rank 3 waits to send to rank 0  [line 2: dist.send(torch.ones(1), dst=(rank + 1) % 4)]" in answer.message
     assert "they wait in a circle: rank 0 → rank 1 → rank 2 → rank 3 → rank 0" in answer.message
 
 
 def test_wait_on_a_work_names_its_peer_and_the_function(hangs):
-    cell = """%%px --timeout 2
+    cell = """%%px --timeout 1
 def shift(t):
     ops = [dist.P2POp(dist.isend, t, (rank + 1) % 4), dist.P2POp(dist.irecv, t.clone(), (rank + 1) % 4)]
     for work in dist.batch_isend_irecv(ops):
@@ -69,7 +83,7 @@ shift(torch.ones(1))"""
 
 
 def test_different_collectives_are_told_apart(hangs):
-    answer = hangs("%%px --timeout 2\nt = torch.ones(1)\ndist.all_reduce(t) if rank else dist.broadcast(t, src=3)")
+    answer = hangs("%%px --timeout 1\nt = torch.ones(1)\ndist.all_reduce(t) if rank else dist.broadcast(t, src=3)")
     assert "rank 0 waits in broadcast for ranks 1, 2 and 3" in answer.message
     assert "rank 1 waits in all_reduce for rank 0" in answer.message
 
@@ -90,32 +104,32 @@ def test_honest_work_is_not_ended_by_another_ranks_error(notebook):
     assert notebook.run("%px --targets 0 kept").error or notebook.run("%%px --targets 3\nkept").text == "[rank 3] 3\n"
 
 
-def test_a_killed_rank_is_reported_as_dead(hangs):
-    answer = hangs("%%px --timeout 20\nimport os\nif rank == 2:\n    os.kill(os.getpid(), 9)\ndist.barrier()")
+def test_a_killed_rank_is_reported_as_dead(hangs_anyhow):
+    answer = hangs_anyhow("%%px --timeout 20\nimport os\nif rank == 2:\n    os.kill(os.getpid(), 9)\ndist.barrier()")
     assert answer.error == "RankDied"
     assert "rank 2 died" in answer.message.split("\n")[0]
 
 
-def test_a_rank_that_aborts_is_reported_as_dead(hangs):
-    answer = hangs("%%px --timeout 20\nimport os\nif rank == 0:\n    os.abort()\ntorch.ones(1)")
+def test_a_rank_that_aborts_is_reported_as_dead(hangs_anyhow):
+    answer = hangs_anyhow("%%px --timeout 20\nimport os\nif rank == 0:\n    os.abort()\ntorch.ones(1)")
     assert answer.error == "RankDied"
     assert "rank 0 died: ended by SIGABRT  [line 4]" in answer.message
 
 
-def test_a_stopped_rank_is_said_not_to_answer(hangs):
-    answer = hangs("%%px --timeout 2\nimport os, signal\nif rank == 3:\n    os.kill(os.getpid(), signal.SIGSTOP)\ndist.barrier()")
+def test_a_stopped_rank_is_said_not_to_answer(hangs_anyhow):
+    answer = hangs_anyhow("%%px --timeout 1\nimport os, signal\nif rank == 3:\n    os.kill(os.getpid(), signal.SIGSTOP)\ndist.barrier()")
     assert "rank 3 does not answer: its process is stopped (SIGSTOP)" in answer.message
     assert "rank 0 waits in barrier for rank 3" in answer.message
 
 
-def test_a_rank_that_holds_the_interpreter_is_found_by_its_line(hangs):
-    cell = "%%px --timeout 2\nimport ctypes\nif rank == 1:\n    ctypes.PyDLL(None).sleep(60)\ndist.barrier()"
-    answer = hangs(cell)
+def test_a_rank_that_holds_the_interpreter_is_found_by_its_line(hangs_anyhow):
+    cell = "%%px --timeout 1\nimport ctypes\nif rank == 1:\n    ctypes.PyDLL(None).sleep(60)\ndist.barrier()"
+    answer = hangs_anyhow(cell)
     assert "rank 1 does not answer: it is inside a call that holds the interpreter  [line 4]" in answer.message
 
 
 def test_a_rank_that_computes_for_ever_is_told_from_one_that_waits(hangs):
-    answer = hangs("%%px --timeout 2\nwhile rank == 2:\n    pass")
+    answer = hangs("%%px --timeout 1\nwhile rank == 2:\n    pass")
     assert "rank 2 is still running  [line" in answer.message
 
 
@@ -125,15 +139,15 @@ def test_mismatched_shapes_end_with_a_report(hangs):
     assert "all_reduce" in answer.message or "raised" in answer.message or "died" in answer.message
 
 
-def test_interrupting_the_cell_reports_and_restarts(notebook):
-    request = notebook.send("%%px --timeout 60\ndist.recv(torch.zeros(1), src=(rank + 1) % 4)")
+def test_interrupting_the_cell_reports_and_restarts(any_notebook):
+    request = any_notebook.send("%%px --timeout 60\ndist.recv(torch.zeros(1), src=(rank + 1) % 4)")
     time.sleep(1.0)
-    notebook.interrupt()
-    answer = notebook.answer(request)
+    any_notebook.interrupt()
+    answer = any_notebook.answer(request)
     assert answer.error == "RanksStuck"
     assert answer.message.startswith("interrupted while ranks 0, 1, 2 and 3 had not finished.")
     assert "they wait in a circle: rank 0 → rank 1 → rank 2 → rank 3 → rank 0" in answer.message
-    assert notebook.run("%px rank").text == "".join(f"[rank {i}] {i}\n" for i in range(4))
+    assert any_notebook.run("%px rank").text == "".join(f"[rank {i}] {i}\n" for i in range(4))
 
 
 def test_call_reports_like_a_cell(hangs):
