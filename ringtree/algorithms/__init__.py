@@ -53,9 +53,11 @@ DEFAULTS = {
     "scatter": mst_scatter,
     "gather": mst_gather,
     "all_gather": ring_all_gather,
-    "all_gather_into_tensor": ring_all_gather,
+    "all_gather_single": ring_all_gather,
+    "all_gather_into_tensor": ring_all_gather,  # its older name
     "reduce_scatter": ring_reduce_scatter,
-    "reduce_scatter_tensor": ring_reduce_scatter,
+    "reduce_scatter_single": ring_reduce_scatter,
+    "reduce_scatter_tensor": ring_reduce_scatter,  # its older name
     "all_to_all": pairwise_all_to_all,
     "all_to_all_single": pairwise_all_to_all,
     "barrier": dissemination_barrier,
@@ -170,7 +172,7 @@ def _all_gather(dist, algorithm, tensor_list, tensor):
     _empty(whole, tensor_list)
 
 
-def _all_gather_into_tensor(dist, algorithm, output_tensor, input_tensor):
+def _all_gather_single(dist, algorithm, output_tensor, input_tensor):
     _all_gather(dist, algorithm, output_tensor.view(-1).tensor_split(dist.get_world_size()), input_tensor)
 
 
@@ -183,7 +185,7 @@ def _reduce_scatter(dist, algorithm, output, input_list, op=ReduceOp.SUM):
         output.div_(dist.get_world_size())
 
 
-def _reduce_scatter_tensor(dist, algorithm, output, input, op=ReduceOp.SUM):
+def _reduce_scatter_single(dist, algorithm, output, input, op=ReduceOp.SUM):
     _reduce_scatter(dist, algorithm, output, input.view(-1).tensor_split(dist.get_world_size()), op)
 
 
@@ -226,9 +228,11 @@ _ARGUMENTS = {
     "scatter": _scatter,
     "gather": _gather,
     "all_gather": _all_gather,
-    "all_gather_into_tensor": _all_gather_into_tensor,
+    "all_gather_single": _all_gather_single,
+    "all_gather_into_tensor": _all_gather_single,
     "reduce_scatter": _reduce_scatter,
-    "reduce_scatter_tensor": _reduce_scatter_tensor,
+    "reduce_scatter_single": _reduce_scatter_single,
+    "reduce_scatter_tensor": _reduce_scatter_single,
     "all_to_all": _all_to_all,
     "all_to_all_single": _all_to_all_single,
     "barrier": _barrier,

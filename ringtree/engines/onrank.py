@@ -181,8 +181,8 @@ def _peers(name, values):
 
 _works = weakref.WeakKeyDictionary()
 COLLECTIVES = (
-    "broadcast reduce all_reduce gather all_gather all_gather_into_tensor scatter "
-    "reduce_scatter reduce_scatter_tensor all_to_all all_to_all_single barrier monitored_barrier "
+    "broadcast reduce all_reduce gather all_gather all_gather_single all_gather_into_tensor scatter "
+    "reduce_scatter reduce_scatter_single reduce_scatter_tensor all_to_all all_to_all_single barrier monitored_barrier "
     "broadcast_object_list gather_object all_gather_object scatter_object_list"
 ).split()
 MAKES_WORK = ["isend", "irecv", *(name for name in COLLECTIVES if "object" not in name and "monitored" not in name)]
