@@ -73,6 +73,6 @@ def traffic(trace: Trace, *, ranks_per_node: int | None = None, title: str = "",
             at = box * (rank + 0.5)
             ax.text(left + box * size + 12, top + at, bytes_text(sent[rank]), va="center")
             ax.text(left + at, end + 18, bytes_text(received[rank]).replace(" ", "\n"), ha="center", va="center", fontsize=text)
-    note = "" if numbers else f"darkest: {bytes_text(most)}"
+    note = "" if numbers else f"strongest colour: {bytes_text(most)}"
     ax.text(left, height - 10, " · ".join(filter(None, (note, trace.label))), va="center", fontsize=12, alpha=0.75)
     return picture(fig, alt or f"Bytes from each rank to each other one: {size} ranks, {len(moved)} of {size * (size - 1)} pairs in use.")
