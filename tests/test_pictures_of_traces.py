@@ -78,7 +78,7 @@ def test_traffic_of_a_ring_uses_one_pair_a_rank():
 
 def test_traffic_of_many_ranks_says_only_the_most():
     picture = traffic(trace_of(ring_all_reduce, 32, 32), ranks_per_node=8)
-    assert "darkest: 248 B · simulated" in text_of(picture)
+    assert "strongest colour: 248 B · simulated" in text_of(picture)
     assert len(picture.svg) < 60_000
 
 
