@@ -207,10 +207,13 @@ def _waits_for(outcome, place, i):
         peer = peers[0] if peers else None
         return message_wait(direction == "send", peer, _what_it_does(outcome, peer))
     if direction == "collective":
-        absent = [peer for peer in peers if peer != i and not _is_in(outcome, peer, call)]
+        others = {peer: outcome.stuck.get(peer) or {} for peer in peers if peer != i}
+        absent = [peer for peer, its in others.items() if (its.get("call"), its.get("group")) != (call, place["group"])]
         if not absent:
-            return f"waits in {call}, where all its ranks are"
-        known = _what_it_does(outcome, absent[0]) if len(absent) == 1 else ""
+            sizes = {place["elements"], *(its["elements"] for its in others.values())}
+            # Which rank has which size is chance: some get past a first mismatch on some runs.
+            return f"waits in {call}, where all its ranks are" + (", with different sizes" if len(sizes) > 1 else "")
+        known = _what_it_does(outcome, absent[0], call) if len(absent) == 1 else ""
         return f"waits in {call} for {name_ranks(absent)}{known}"
     if direction == "exchange":
         return f"waits in {call} for {name_ranks(peers)}"
@@ -225,18 +228,16 @@ def _message_waits(stuck):
     }
 
 
-def _is_in(outcome, peer, call):
-    place = outcome.stuck.get(peer)
-    return bool(place) and place.get("call") == call
-
-
-def _what_it_does(outcome, peer):
+def _what_it_does(outcome, peer, call=None):
     if peer in outcome.results:
         return ", which has finished"
     if peer in outcome.errors:
         return ", which raised"
     if peer in outcome.died:
         return ", which died"
+    place = outcome.stuck.get(peer)
+    if place and place.get("direction") == "collective":
+        return f", which waits in {'another group' if place['call'] == call else place['call']}"
     return ""
 
 

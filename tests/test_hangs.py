@@ -88,6 +88,25 @@ def test_different_collectives_are_told_apart(hangs):
     assert "rank 1 waits in all_reduce for rank 0" in answer.message
 
 
+def test_the_same_collective_in_two_groups_is_told_apart(hangs):
+    cell = """%%px --timeout 1
+one, two = dist.new_group([0, 1]), dist.new_group([0, 1])
+if rank < 2:
+    for group in (one, two) if rank == 0 else (two, one):
+        dist.all_reduce(torch.ones(1, device=device), group=group)"""
+    answer = hangs(cell)
+    assert "rank 0 waits in all_reduce for rank 1, which waits in another group" in answer.message
+
+
+def test_a_collective_with_different_sizes_says_so(hangs):
+    cell = """%%px --timeout 1
+a, b = torch.ones(2, device=device), torch.ones(3, device=device)
+for tensor in (b, a) if rank == 1 else (a, b):
+    dist.all_reduce(tensor)"""
+    answer = hangs(cell)
+    assert answer.message.count("waits in all_reduce, where all its ranks are, with different sizes  [line 4") == 4
+
+
 def test_a_rank_that_raises_comes_first_then_who_was_left_waiting(hangs):
     answer = hangs("%%px --timeout 20\nif rank == 1:\n    raise ValueError('no good')\ndist.barrier()")
     assert answer.message.split("\n")[:3] == [

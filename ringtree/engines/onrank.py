@@ -118,8 +118,8 @@ def where():
     """Where the main thread is: line of the cell, function and line inside, and whom it waits for.
 
     Returns a dict: `idle` (between cells), `steps` (function, line number, source; outermost
-    first, the reader's own frames only), `call` (name of the torch.distributed call, or None),
-    `peers` (ranks it waits for, or None), `direction` ("send", "recv" or None).
+    first, the reader's own frames only), and what `_waiting` says of the torch.distributed call
+    that it is in, with `call` None where it is in none.
     """
     frames = []
     frame = sys._current_frames()[threading.main_thread().ident]
@@ -131,18 +131,25 @@ def where():
         for frame in reversed(frames)
         if _is_readers(frame.f_code.co_filename)
     ]
-    call = direction = peers = None
+    waiting = _waiting(None)
     for frame in frames:  # innermost first; the outermost call in torch.distributed is what the reader wrote
-        name = frame.f_code.co_name
-        if "waits_for" in frame.f_locals and frame.f_code.co_filename.startswith(_PACKAGE):
-            call, (direction, peers) = "wait", frame.f_locals["waits_for"]
+        name, values = frame.f_code.co_name, frame.f_locals
+        if "waits_for" in values and frame.f_code.co_filename.startswith(_PACKAGE):
+            direction, peers = values["waits_for"]
+            waiting = _waiting("wait", direction, peers)
         elif frame.f_code is _wait_code:
-            call, direction, peers = _works.get(frame.f_locals["self"], ("wait", None, None))
+            waiting = _works.get(values["self"], _waiting("wait"))
         elif "torch/distributed" in frame.f_code.co_filename.replace(os.sep, "/") and name != "wrapper":
-            call, direction, peers = name, *_peers(name, frame.f_locals)
+            waiting = _call(name, values)
         elif _is_readers(frame.f_code.co_filename):
             break
-    return {"idle": not steps, "steps": steps, "call": call, "direction": direction, "peers": peers}
+    return {"idle": not steps, "steps": steps, **waiting}
+
+
+def _waiting(call, direction=None, peers=None, group=None, elements=None):
+    """What a rank waits in: name of the call; "send", "recv", "collective" or "exchange"; the ranks
+    it waits for; for a collective also the group's name and the number of elements, where known."""
+    return {"call": call, "direction": direction, "peers": peers, "group": group, "elements": elements}
 
 
 def _is_readers(filename):
@@ -160,8 +167,8 @@ def _line(filename, number):
     return number, linecache.getline(filename, number).strip()
 
 
-def _peers(name, values):
-    """Direction and peer ranks of a torch.distributed call, from its frame's local variables."""
+def _call(name, values):
+    """A torch.distributed call, from its frame's local variables or its arguments."""
     import torch.distributed as dist
 
     group = values.get("group") or dist.group.WORLD
@@ -170,14 +177,16 @@ def _peers(name, values):
         peer = values.get(key)
         if peer is None and values.get(f"group_{key}") is not None:
             peer = dist.get_global_rank(group, values[f"group_{key}"])
-        return ("send" if key == "dst" else "recv"), (None if peer is None else [peer])
+        return _waiting(name, "send" if key == "dst" else "recv", None if peer is None else [peer])
     if name in COLLECTIVES:
-        return "collective", dist.get_process_group_ranks(group)
-    return None, None
+        tensor = values.get("tensor")
+        elements = tensor.numel() if hasattr(tensor, "numel") else None
+        return _waiting(name, "collective", dist.get_process_group_ranks(group), group.group_name, elements)
+    return _waiting(name)
 
 
 # A Work does not tell what it is the work of. So that a hang in `work.wait()` can be
-# named, each Work is noted as it is made: (call, direction, peers).
+# named, each Work is noted as it is made: what `_call` says.
 
 _works = weakref.WeakKeyDictionary()
 COLLECTIVES = (
@@ -221,7 +230,7 @@ def _noting(function):
         work = function(*args, **kwargs)
         if work is not None:
             values = signature.bind(*args, **kwargs).arguments
-            _works[work] = (function.__name__, *_peers(function.__name__, values))
+            _works[work] = _call(function.__name__, values)
         return work
 
     wrapper._notes = True
@@ -235,7 +244,7 @@ def _noting_batch(function):
         if len(works) < len(p2p_op_list):  # NCCL: one Work for the whole batch
             peers = sorted({op.peer for op in p2p_op_list})
             for work in works:
-                _works[work] = ("batch_isend_irecv", "exchange", peers)
+                _works[work] = _waiting("batch_isend_irecv", "exchange", peers)
         return works
 
     return wrapper
