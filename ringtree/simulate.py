@@ -148,11 +148,8 @@ class _Work:
             clock.waiting[rank] = None
         if self.end > clock.now[rank]:
             clock.advance(rank, self.end)
-        if clock.messages is not None and clock.now[rank] > began:
-            label = f"to rank {self.peer}" if self.sends else f"from rank {self.peer}"
-            clock.spans.append(Span(rank, began, clock.now[rank], label, "wait"))
-        if clock.in_flight is not None:
-            clock.in_flight[rank].pop(self, None)
+        if clock.notes:
+            clock.waited(self, began)
         return True
 
     def is_completed(self):
@@ -180,6 +177,7 @@ class _Clock:
         self.spans = []
         self.buffers = [{} for _ in range(size)]
         self.count = 0
+        self.notes = keep  # whether waits are noted: for a trace, or to guard buffers
         self.gamma = 0.0
         self.in_flight = None  # by rank, works whose buffers are guarded, in checked mode
         self.moving = False  # the simulator itself is copying a message
@@ -246,6 +244,15 @@ class _Clock:
             self.now_running = heappushpop(ready, (time, rank))[1]
             self.switches[self.now_running]()
 
+    def waited(self, work, began):
+        """A rank has waited for a work: note it in the trace, and let go of its buffer."""
+        rank = work.rank
+        if self.messages is not None and self.now[rank] > began:
+            label = f"to rank {work.peer}" if work.sends else f"from rank {work.peer}"
+            self.spans.append(Span(rank, began, self.now[rank], label, "wait"))
+        if self.in_flight is not None:
+            self.in_flight[rank].pop(work, None)
+
     def reduced(self, nbytes):
         """The running rank has reduced so many bytes."""
         rank, start = self.now_running, self.now[self.now_running]
@@ -307,12 +314,16 @@ class _Clock:
         link = self.only_link or self.machine.link(src, dst)
         start = send.posted if send.posted > receive.posted else receive.posted
         duration = link.alpha + nbytes * link.beta
-        ports = self.ports_out[src], self.ports_in[dst]
-        if self.machine.shared and self.machine.shares(src, dst):
-            nodes = self.machine.node(src), self.machine.node(dst)
-            ports += self.shared_out[nodes[0]], self.shared_in[nodes[1]]
-        start = _book(ports, start, duration)
-        end = start + duration
+        way_out, way_in = self.ports_out[src], self.ports_in[dst]
+        shares = self.machine.shared and self.machine.shares(src, dst)
+        if not shares and way_out.free <= start and way_in.free <= start:
+            end = way_out.free = way_in.free = start + duration  # nothing to wait for: as most messages go
+        else:
+            ports = way_out, way_in
+            if shares:
+                ports += self.shared_out[self.machine.node(src)], self.shared_in[self.machine.node(dst)]
+            start = _book(ports, start, duration)
+            end = start + duration
         if self.watch is not None:
             self.watch.on_message(self.message(send, receive, start, end), send.tensor, receive.tensor)
         self.moving = True
@@ -690,6 +701,7 @@ def _watching(clock, gamma, checked):
         clock.gamma = gamma
         if checked:
             clock.in_flight = [{} for _ in range(clock.size)]
+            clock.notes = True
             modes.enter_context(_Reads(clock))
         if gamma:
             modes.enter_context(_Sketches(clock))

@@ -19,13 +19,13 @@ import time
 from collections import defaultdict
 from collections.abc import Iterable
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 __all__ = ["Message", "Span", "Note", "Notes", "Trace", "Traced", "shortest", "traced"]
 
 
-@dataclass(frozen=True)
-class Message:
+class Message(NamedTuple):
     """One message from rank `src` to rank `dst`.
 
     start: when it began to move; end: when it had arrived.  send_posted and
@@ -47,8 +47,7 @@ class Message:
     target: tuple[int, int] | None = None
 
 
-@dataclass(frozen=True)
-class Span:
+class Span(NamedTuple):
     """What a rank did from `start` to `end`: kind "compute" or "wait"."""
 
     rank: int
@@ -121,8 +120,7 @@ class Trace(list):
             return None if when is None else when - first
 
         messages = [
-            replace(
-                each,
+            each._replace(
                 start=shift(each.start),
                 end=shift(each.end),
                 send_posted=shift(each.send_posted),
@@ -130,7 +128,7 @@ class Trace(list):
             )
             for each in self
         ]
-        spans = [replace(each, start=shift(each.start), end=shift(each.end)) for each in self.spans]
+        spans = [each._replace(start=shift(each.start), end=shift(each.end)) for each in self.spans]
         return Trace(messages, size=self.size, spans=spans, label=self.label)
 
     @property

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from matplotlib.patches import Patch, Rectangle
 
@@ -150,9 +149,9 @@ def _told_apart(trace: Trace) -> list[Span]:
         for start, end in _union(moving[span.rank]):
             start, end = max(start, at), min(end, span.end)
             if start < end:
-                spans += [replace(span, start=at, end=start), replace(span, start=start, end=end, kind="move")]
+                spans += [span._replace(start=at, end=start), span._replace(start=start, end=end, kind="move")]
                 at = end
-        spans.append(replace(span, start=at))
+        spans.append(span._replace(start=at))
     brief = 1e-9 * _last(trace)
     return [span for span in spans if span.kind == "compute" or span.end - span.start > brief]
 
