@@ -8,6 +8,7 @@ installed (`pip install nbdistributed==0.1.0`).
 """
 
 import argparse
+import contextlib
 import importlib.util
 import os
 import pathlib
@@ -88,24 +89,39 @@ def start(repeats):
             rows["ringtree, fresh kernel"].append(timed(live.run, f"import ringtree\nringtree.start(4)\nget_ipython().run_cell_magic('px', '', {ALL_REDUCE!r})"))
             rows["ringtree, warm kernel"].append(timed(live.run, f"ringtree.start(4)\nget_ipython().run_cell_magic('px', '', {ALL_REDUCE!r})"))
             live.close()
-            live = Kernel()
-            seconds = timed(live.run, PLAIN_START) + timed(live.run, PLAIN_JOIN) + timed(live.run, PLAIN_GROUP)
-            rows["plain ipyparallel, fresh kernel"].append(seconds + timed(live.run, f"%%px\n{ALL_REDUCE}"))
-            live.run("cluster.stop_cluster_sync()")
-            live.close()
+            with plain_kernel() as (live, seconds):
+                rows["plain ipyparallel, fresh kernel"].append(seconds + timed(live.run, f"%%px\n{ALL_REDUCE}"))
     report("from a kernel that is ready to four ranks after one all-reduce", rows, "torchrun")
 
 
+@contextlib.contextmanager
+def plain_kernel():
+    """A kernel with four engines of plain ipyparallel in one process group, and the seconds that took.
+
+    Plain engines outlive their kernel: they are stopped whatever happens here.
+    """
+    live = Kernel()
+    try:
+        yield live, sum(timed(live.run, code) for code in (PLAIN_START, PLAIN_JOIN, PLAIN_GROUP))
+    finally:
+        live.run("cluster.stop_cluster_sync()")
+        live.close()
+
+
 def cell(repeats):
-    ours, plain = Kernel(), Kernel()
-    ours.run("import ringtree")
-    ours.run("ranks = ringtree.start(4)")
-    for code in (PLAIN_START, PLAIN_JOIN, PLAIN_GROUP):
-        timed(plain.run, code)
-    kernels = {"ringtree %%px": (ours, "%%px\n"), "plain %%px": (plain, "%%px\n")}
+    with contextlib.ExitStack() as kernels:
+        plain, _ = kernels.enter_context(plain_kernel())
+        ours = kernels.enter_context(contextlib.closing(Kernel()))
+        ours.run("import ringtree")
+        ours.run("ranks = ringtree.start(4)")
+        compare_cells(repeats, {"ringtree %%px": (ours, "%%px\n"), "plain %%px": (plain, "%%px\n")}, kernels)
+
+
+def compare_cells(repeats, kernels, closing):
     if importlib.util.find_spec("nbdistributed"):
         # Its workers are whatever `python` is first on the PATH.
-        other = Kernel(PATH=os.pathsep.join([str(pathlib.Path(sys.executable).parent), os.environ["PATH"]]))
+        path = os.pathsep.join([str(pathlib.Path(sys.executable).parent), os.environ["PATH"]])
+        other = closing.enter_context(contextlib.closing(Kernel(PATH=path)))
         other.run("%load_ext nbdistributed")
         timed(other.run, "%dist_init -n 4")
         other.run("device = 'cpu'")
@@ -117,9 +133,6 @@ def cell(repeats):
             if turn >= 3:
                 rows[name].append(seconds)
     report("a trivial all-reduce cell on four ranks, round trip", rows, "plain %%px")
-    plain.run("cluster.stop_cluster_sync()")
-    for live, _ in kernels.values():
-        live.close()
 
 
 def recovery(repeats):
