@@ -103,13 +103,17 @@ def watch(ranks, result, ids, seconds, tell=None):
     outcome = Outcome(reason=reason)
     dead = ranks.dead()
     outcome.died = {i: ranks.exit_code(i) for i in ids if i in dead}
+    unfinished = [i for i in ids if i not in dead and not children[i].done()]
+    places = ranks.where(unfinished) if unfinished else {}
     for i, child in children.items():
-        if i in outcome.died or not child.done():
+        if i in dead:
             continue
-        value = child.result()
-        (outcome.errors if isinstance(value, Exception) else outcome.results)[i] = value
-    unfinished = [i for i in ids if i not in outcome.died and not children[i].done()]
-    outcome.stuck = ranks.where(unfinished) if unfinished else {}
+        if not child.done():
+            outcome.stuck[i] = places[i]
+        elif isinstance(value := child.result(), Exception):
+            outcome.errors[i] = value
+        else:  # perhaps while the others were asked where they are
+            outcome.results[i] = value
     return outcome
 
 
