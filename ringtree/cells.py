@@ -61,8 +61,7 @@ class RankMagics(ParallelMagics):
         return ranks
 
     def px(self, line=""):
-        self._seconds, line = None, line
-        self.ranks
+        self.ranks  # says what to do where there are none
         return super().px(line)
 
     px.__doc__ = ParallelMagics.px.__doc__

@@ -120,7 +120,7 @@ def test_a_rank_that_raises_comes_first_then_who_was_left_waiting(hangs):
 def test_honest_work_is_not_ended_by_another_ranks_error(notebook):
     answer = notebook.run("%%px --timeout 30\nimport time\nif rank == 1:\n    1 / 0\ntime.sleep(3)\nkept = rank")
     assert answer.error == "RankError"
-    assert notebook.run("%px --targets 0 kept").error or notebook.run("%%px --targets 3\nkept").text == "[rank 3] 3\n"
+    assert notebook.run("%%px --targets 0,2,3\nkept").text == "[rank 0] 0\n[rank 2] 2\n[rank 3] 3\n"
 
 
 def test_a_killed_rank_is_reported_as_dead(hangs_anyhow):
@@ -154,8 +154,7 @@ def test_a_rank_that_computes_for_ever_is_told_from_one_that_waits(hangs):
 
 def test_mismatched_shapes_end_with_a_report(hangs):
     answer = hangs("%%px --timeout 3\nt = torch.ones(1 + rank)\ndist.all_reduce(t)")
-    assert answer.error in ("RanksStuck", "RankDied", "RankError")
-    assert "all_reduce" in answer.message or "raised" in answer.message or "died" in answer.message
+    assert answer.error in ("RanksStuck", "RankDied", "RankError")  # which of them is Gloo's affair
 
 
 def test_interrupting_the_cell_reports_and_restarts(any_notebook):
