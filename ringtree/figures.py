@@ -1,7 +1,7 @@
 """Published measurements of real machines, each with its source.
 
 Other people made them; only their numbers are quoted here, as facts, in tables of our own. `runs()` says
-which there are, `sweep(name)` gives one of them. The tables are `tables/runs.csv` and
+which there are, `sweep(name)` gives one of them, `samples(*names)` several in one table. The tables are `tables/runs.csv` and
 `tables/times.csv`.
 """
 
@@ -14,6 +14,7 @@ from functools import cache
 from importlib import resources
 
 import numpy as np
+import pandas as pd
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,21 @@ def run(name: str) -> Run:
         hint = f"the nearest are {', '.join(near)}" if near else f"the first are {', '.join(list(published)[:3])}"
         raise KeyError(f"no published run is called {name!r}; {hint}; figures.runs() lists all {len(published)}.")
     return published[name]
+
+
+def samples(*names: str) -> pd.DataFrame:
+    """Published runs as one table, as `fit.fit_machine` takes it: run, collective, algorithm, ranks, nodes, size, time.
+
+    names: of runs; without any, all of them. size is in bytes, time in seconds; algorithm is "ring" or "tree" where the
+    run was forced to it, else "". Raises KeyError, with the nearest names, if there is no such run.
+    """
+    parts = []
+    for one in map(run, names or runs()):
+        sizes, times = sweep(one.name)
+        forced = one.algorithm.removesuffix(" (forced)") if "forced" in one.algorithm else ""
+        what = {"run": one.name, "collective": one.operation.split()[0], "algorithm": forced}
+        parts.append(pd.DataFrame({**what, "ranks": one.ranks, "nodes": one.nodes, "size": sizes, "time": times}))
+    return pd.concat(parts, ignore_index=True)
 
 
 def sweep(name: str) -> tuple[np.ndarray, np.ndarray]:

@@ -16,7 +16,8 @@ LINK = Link(alpha=20e-3, beta=10e-9)
 NBYTES = 400_000  # 20 ms + 4 ms
 AGREES = 1.10  # the promise, kept wherever a core is free to keep it
 GENEROUS = 1.60  # what a machine with every core busy may make of it
-TRIES = 8
+TRIES = 8  # to see the promise kept
+MORE_TRIES = 80  # to see what a busy machine can do at all
 
 
 @pytest.fixture(scope="module")
@@ -25,11 +26,11 @@ def ranks():
 
 
 def best_time(ranks, program, *arguments, enough=0.0) -> float:
-    """The shortest of a few runs, each as long as its slowest rank took."""
+    """The shortest of a few runs, each as long as its slowest rank took; of more where the machine is busy."""
     best = float("inf")
-    for _ in range(TRIES):
+    for attempt in range(MORE_TRIES):
         best = min(best, max(ranks.call(timed, program, *arguments)))
-        if best <= enough:
+        if best <= (enough if attempt < TRIES else GENEROUS / AGREES * enough):
             break
     return best
 
@@ -163,7 +164,7 @@ def while_computing(link, seconds):
 
 def test_messages_travel_while_the_program_computes(ranks):
     one = LINK.time(NBYTES)
-    assert one <= best_time(ranks, while_computing, one, enough=1.2 * one) <= GENEROUS * one
+    assert one <= best_time(ranks, while_computing, one, enough=AGREES * one) <= GENEROUS * one
 
 
 def late_receiver(link, seconds):

@@ -53,3 +53,24 @@ def test_an_unknown_run_is_answered_with_the_nearest_names():
             ask("h200")
         with pytest.raises(KeyError, match="figures.runs"):
             ask("no such thing at all")
+
+
+def test_samples_hold_each_runs_sweep_with_its_world():
+    table = figures.samples("v100_n4_p16", "l40s_p4_tree", "osu_vnode_gpu_latency")
+    assert table.run.unique().tolist() == ["v100_n4_p16", "l40s_p4_tree", "osu_vnode_gpu_latency"]
+    for name, rows in table.groupby("run"):
+        sizes, times = figures.sweep(name)
+        assert rows["size"].tolist() == sizes.tolist() and rows.time.tolist() == times.tolist()
+    first = table.drop_duplicates("run").set_index("run")
+    assert first.collective.tolist() == ["all_reduce", "all_reduce", "send_recv"]
+    assert first.algorithm.tolist() == ["", "tree", ""]
+    assert first[["ranks", "nodes"]].to_numpy().tolist() == [[16, 4], [4, 1], [2, 2]]
+
+
+def test_without_names_all_runs_are_sampled():
+    assert figures.samples().run.unique().tolist() == list(figures.runs())
+
+
+def test_a_sample_of_no_run_names_the_nearest():
+    with pytest.raises(KeyError, match="v100_n4_p16"):
+        figures.samples("v100_n4_p17")

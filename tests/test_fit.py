@@ -165,3 +165,15 @@ def test_a_count_of_lines_is_a_whole_number(count):
 def test_a_prediction_needs_a_link():
     with pytest.raises(ValueError, match="no link"):
         fit.predict([], [1])
+
+
+def test_cross_validation_finds_how_many_lines_there_are():
+    one, two = Link.of(2e-6, bandwidth=1e9), Link.of(40e-6, bandwidth=40e9)
+    noise = np.exp(np.random.default_rng(5).normal(0, 0.02, len(SIZES)))
+    assert len(fit.fit_lines(SIZES, one.time(SIZES) * noise, None)) == 1
+    assert len(fit.fit_lines(SIZES, np.minimum(one.time(SIZES), two.time(SIZES)) * noise, None)) == 2
+
+
+@pytest.mark.parametrize("count", [2, 3, 4, 5])
+def test_cross_validation_needs_no_more_sizes_than_a_line(count):
+    assert len(fit.fit_lines(SIZES[:count], Link(2e-6, 1e-9).time(SIZES[:count]), None)) == 1

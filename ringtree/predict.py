@@ -1,0 +1,226 @@
+"""How long a collective takes on a machine whose software keeps several protocols.
+
+    model = Model((Protocol(start=7e-6, hop_inside=0.6e-6, …), …), ranks_per_node=4)
+    model.time("all_reduce", 1 << 20, ranks=64, nodes=16)      # ring and tree in closed form
+    model.time(rabenseifner_all_reduce, 1 << 20, ranks=64, nodes=16)      # anything else: simulated
+
+A protocol is one way of sending: how long a call takes to start, what a hop costs inside a
+node and between nodes, and how fast bytes go on each. Software has several, one for short
+messages and others for long ones, and takes the fastest; so does `Model.time`, over every
+protocol and over ring and tree. The closed forms are those by which NCCL chooses (its
+`src/graph/tuning.cc`): hops along the path, each with its latency, plus bytes over bandwidth.
+
+`ringtree.fit.fit_machine` finds the numbers from measurements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+
+import numpy as np
+
+from ringtree import algorithms
+from ringtree.cost import Link, Machine, bytes_text, seconds_text
+from ringtree.simulate import simulate
+from ringtree.sketch import Sketch
+
+__all__ = ["COLLECTIVES", "Model", "Protocol", "closed_form"]
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """One way of sending, as seven numbers.
+
+    start: seconds before the first hop, once a call. enter_network: seconds more, once a call, where
+    there is more than one node. hop_inside, hop_between: seconds for each hop inside a node and
+    between nodes, whatever its length. bandwidth_inside, bandwidth_between: bytes per second that a
+    ring keeps up, inside one node, and in and out of each node. pipelining: how well a tree overlaps
+    its hops, as κ in `closed_form`: 1 is the best cut into equal chunks.
+    """
+
+    start: float
+    enter_network: float
+    hop_inside: float
+    hop_between: float
+    bandwidth_inside: float
+    bandwidth_between: float
+    pipelining: float = 1.0
+
+    def __post_init__(self):
+        for field in fields(self):
+            value, speed = np.asarray(getattr(self, field.name)), field.name.startswith("bandwidth")
+            if not np.isfinite(value).all() or (value < 0).any() or speed and not value.all():
+                which = "greater than 0" if speed else "that is not negative"
+                raise ValueError(f"Protocol got {field.name}={value}; give a finite number {which}.")
+
+    def machine(self, ranks_per_node: int | None) -> Machine:
+        """The α-β `Machine` of this protocol, whose nodes share their way out, for the simulator."""
+        inside = Link(float(self.hop_inside), 1 / float(self.bandwidth_inside))
+        if ranks_per_node is None:
+            return Machine(inside)
+        between = Link(float(self.hop_between), 1 / float(self.bandwidth_between))
+        return Machine(inside, between, ranks_per_node, shared=True)
+
+    def __str__(self) -> str:
+        hops = f"{seconds_text(self.hop_inside)} and {seconds_text(self.hop_between)} a hop inside and between nodes"
+        speeds = f"{bytes_text(self.bandwidth_inside)}/s and {bytes_text(self.bandwidth_between)}/s"
+        return f"starts in {seconds_text(self.start)}, {hops}, {speeds}"
+
+
+# Of a ring of p ranks on N nodes: hops one after the other, how many of them go between nodes, and bytes
+# that a rank sends for each byte of the full vector.
+_RING: dict[str, Callable] = {
+    "all_reduce": lambda p, nodes: (2 * (p - 1), 2 * nodes, 2 * (p - 1) / p),
+    "all_gather": lambda p, nodes: (p - 1, nodes, (p - 1) / p),
+    "reduce_scatter": lambda p, nodes: (p - 1, nodes, (p - 1) / p),
+    "broadcast": lambda p, nodes: (p - 1, nodes - 1, np.minimum(p - 1, 1)),
+    "reduce": lambda p, nodes: (p - 1, nodes - 1, np.minimum(p - 1, 1)),
+    "send_recv": lambda p, nodes: (1, nodes - 1, 1),
+}
+COLLECTIVES = tuple(_RING)
+
+
+def ring_share(collective: str, ranks: int, nodes: int = 1) -> float:
+    """Bytes that a rank of a ring sends for each byte of the full vector: busbw over algbw."""
+    return float(_RING[collective](ranks, nodes)[2])
+
+
+def closed_form(collective: str, algorithm: str, protocol: Protocol, sizes, ranks, nodes):
+    """Seconds of NCCL's ring or tree under one protocol: latency along the path, plus bytes over bandwidth.
+
+    collective: one of COLLECTIVES; "send_recv" is one message one way, between 2 ranks. algorithm:
+    "ring", or "tree" for an all_reduce. sizes: bytes of the full vector; ranks, nodes: whole numbers, a
+    number or an array each, as many ranks on every node.
+
+    Ring: 2(p−1) hops for an all-reduce, p−1 for the others; of a lap, as many go between nodes as there
+    are nodes. A rank sends 2(p−1)/p, (p−1)/p or 1 times n; a broadcast and a reduce go along the ring
+    as a chain.
+
+    Tree: a chain inside each node and a binary tree between nodes, up and down again: the path is
+    L = 2·[(p/N − 1)·hop_inside + lg N·hop_between], and a rank passes on 2n bytes in all, x = 2n/bandwidth.
+    A vector in one piece pays n/bandwidth on every hop. Cut into chunks it pays x once, and
+    2κ·√(L·x/2) for filling the pipeline; for κ = 1 that is the least of (hops + chunks − 1)·(α + n/chunks·β)
+    over the number of chunks, up and down overlapping. The smaller of the two counts.
+
+    Raises ValueError for another collective or algorithm.
+    """
+    if collective not in _RING:
+        raise ValueError(f"closed_form got {collective!r}; give one of {', '.join(COLLECTIVES)}.")
+    if algorithm != "ring" and (algorithm, collective) != ("tree", "all_reduce"):
+        raise ValueError(f"closed_form got {algorithm!r} for {collective}; give 'ring', or 'tree' for an all_reduce.")
+    n, p, nodes = (np.asarray(each, dtype=float) for each in (sizes, ranks, nodes))
+    several = nodes > 1
+    start = protocol.start + several * protocol.enter_network
+    bandwidth = np.where(several, protocol.bandwidth_between, protocol.bandwidth_inside)
+    if algorithm == "ring":
+        steps, between, share = _RING[collective](p, nodes)
+        between = several * np.minimum(between, steps)
+        return start + (steps - between) * protocol.hop_inside + between * protocol.hop_between + n * share / bandwidth
+    inside, between = 2 * (p / nodes - 1), 2 * np.log2(nodes)
+    path = inside * protocol.hop_inside + between * protocol.hop_between
+    moved = 2 * n / bandwidth
+    in_one_piece = path + (inside + between) * n / bandwidth
+    in_chunks = path + moved + 2 * protocol.pipelining * np.sqrt(path * moved / 2)
+    return start + np.minimum(in_one_piece, in_chunks)
+
+
+def _all_to_all(tensor, dist):
+    size = dist.get_world_size()
+    algorithms.DEFAULTS["all_to_all"](tensor.clone().tensor_split(size), tensor.tensor_split(size), dist)
+
+
+# What has no closed form here.
+_SIMULATED: dict[str, Callable] = {
+    "all_to_all": _all_to_all,
+    "scatter": algorithms.DEFAULTS["scatter"],
+    "gather": algorithms.DEFAULTS["gather"],
+    "barrier": lambda tensor, dist: algorithms.DEFAULTS["barrier"](tensor[:0], dist),
+}
+
+
+@dataclass(frozen=True)
+class Model:
+    """A machine as its software uses it: protocols, of which every call takes the fastest.
+
+    ranks_per_node: where given, `nodes` may be left out of the calls below.
+    """
+
+    protocols: tuple[Protocol, ...]
+    ranks_per_node: int | None = None
+
+    def __post_init__(self):
+        if not self.protocols:
+            raise ValueError("Model got no protocols; give at least one Protocol.")
+
+    def time(self, collective, sizes, ranks: int, nodes: int | None = None, **options) -> np.ndarray:
+        """Seconds of a collective, or of any rank program, for each size.
+
+        collective: one of COLLECTIVES (closed form, the faster of ring and tree); "all_to_all", "scatter",
+        "gather" or "barrier"; or a rank program that takes one flat tensor first, as those of
+        `ringtree.algorithms` do. Programs, and these four as `algorithms.DEFAULTS` has them, are simulated once
+        for each protocol and size, and the protocol's start is added. sizes: bytes of the full vector, one or
+        many, multiples of 4 where something is simulated. ranks: how many; nodes: how many, by default as
+        `ranks_per_node` says, or one. options: arguments of the program behind its tensor and `dist`, such as
+        root=0.
+        """
+        sizes = _sizes(sizes)
+        nodes = self.nodes(ranks, nodes)
+        collective = _SIMULATED.get(collective, collective)
+        if callable(collective):
+            return np.array([self._simulated(collective, size, ranks, nodes, options) for size in sizes])
+        if options:
+            raise ValueError(f"Model.time got {', '.join(options)} for {collective}; only a rank program takes options.")
+        return self._all(collective, sizes, ranks, nodes)[1].min(axis=0)
+
+    def choice(self, collective: str, sizes, ranks: int, nodes: int | None = None) -> list[tuple[str, int]]:
+        """For each size, the fastest: ("ring" or "tree", which protocol, from 0)."""
+        names, times = self._all(collective, _sizes(sizes), ranks, self.nodes(ranks, nodes))
+        return [names[i] for i in times.argmin(axis=0)]
+
+    def _all(self, collective, sizes, ranks, nodes):
+        names, times = [], []
+        for i, protocol in enumerate(self.protocols):
+            for algorithm in ("ring", "tree") if collective == "all_reduce" else ("ring",):
+                names.append((algorithm, i))
+                times.append(closed_form(collective, algorithm, protocol, sizes, ranks, nodes))
+        return names, np.array(times)
+
+    def _simulated(self, program, size, ranks, nodes, options) -> float:
+        if size % 4:
+            raise ValueError(f"Model.time got {size:g} bytes for a simulated program; give a multiple of 4, one float32.")
+
+        def run(tensor, dist):
+            program(tensor, dist, **options)
+
+        inputs = [Sketch(int(size) // 4)] * ranks
+        times = []
+        for protocol in self.protocols:
+            start = protocol.start + (protocol.enter_network if nodes > 1 else 0)
+            machine = protocol.machine(ranks // nodes if nodes > 1 else None)
+            times.append(start + simulate(run, inputs, machine, trace=False).makespan)
+        return float(min(times))
+
+    def nodes(self, ranks: int, nodes: int | None = None) -> int:
+        """How many nodes so many ranks have here. Raises ValueError where they do not share out evenly."""
+        if not _whole(ranks) or ranks < 1:
+            raise ValueError(f"Model got ranks={ranks!r}; give a whole number of ranks, 1 or more.")
+        if nodes is None:
+            nodes = -(-ranks // self.ranks_per_node) if self.ranks_per_node else 1
+        if not _whole(nodes) or nodes < 1 or ranks % nodes:
+            raise ValueError(f"Model got {ranks} ranks on {nodes!r} nodes; give as many ranks on every node.")
+        return int(nodes)
+
+    def __str__(self) -> str:
+        return "\n".join(f"protocol {i}: {each}" for i, each in enumerate(self.protocols))
+
+
+def _whole(value) -> bool:
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+
+
+def _sizes(sizes) -> np.ndarray:
+    sizes = np.atleast_1d(np.asarray(sizes, dtype=float))
+    if not np.isfinite(sizes).all() or (sizes < 0).any():
+        raise ValueError("Model got a size that is negative or not a finite number; give bytes, 0 or more.")
+    return sizes
