@@ -23,6 +23,7 @@ import numpy as np
 import pandas as pd
 from scipy.optimize import least_squares
 
+from ringtree import nccl
 from ringtree.cost import Link
 from ringtree.predict import COLLECTIVES, Model, Protocol, closed_form, ring_share
 
@@ -162,19 +163,19 @@ def _checked(sizes, times, lines: int) -> tuple[np.ndarray, np.ndarray]:
 NAMES = tuple(field.name for field in fields(Protocol))
 UNITS = ("s", "s", "s", "s", "B/s", "B/s", "")
 
-# Where a fit starts. The times are NCCL's own constants for its protocols LL, LL128 and Simple
-# (src/graph/tuning.cc of 2.28: base, NVLink hop, network hop; ring and tree averaged), in seconds. All
-# of them are multiplied by one factor, so that the shortest messages come out right. Bandwidths are parts of
-# the fastest that was measured.
-_START = pd.DataFrame(
+# Where a fit starts: NCCL's own latencies for its protocols LL, LL128 and Simple, ring and tree averaged, all of them
+# multiplied by one factor, so that the shortest messages come out right. Entering the network costs NCCL nothing; that
+# it costs something is seen in the published runs. Bandwidths are parts of the fastest that was measured.
+_LEVELS = {"start": "base", "hop_inside": "NVLink", "hop_between": "network"}
+_LATENCIES = nccl.latencies("2.28")
+_STARTS = [
     {
-        "start": (6.7e-6, 14e-6, 8.4e-6),
-        "enter_network": (1.5e-6, 1.5e-6, 1.5e-6),
-        "hop_inside": (0.6e-6, 1.6e-6, 3.7e-6),
-        "hop_between": (3.9e-6, 6.3e-6, 14e-6),
-        "pipelining": (0.7, 0.7, 0.7),
+        **{name: sum(_LATENCIES[level, way, each] for way in ("ring", "tree")) / 2 for name, level in _LEVELS.items()},
+        "enter_network": 1.5e-6,
+        "pipelining": 0.7,
     }
-)
+    for each in nccl.PROTOCOLS
+]
 _BANDWIDTHS = {1: (1.0,), 2: (0.2, 1.0), 3: (0.1, 0.6, 1.0)}
 # One standard deviation of the doubt about each, as a natural logarithm: 0.7 is a factor of two either way.
 _DOUBT = dict(zip(NAMES, (0.5, 1.0, 0.3, 0.5, 1.5, 1.5, 0.5)))
@@ -319,7 +320,7 @@ def _first_logs(samples, count) -> np.ndarray:
     inside = speed[~several].max(initial=0) or speed.max()
     between = speed[several].max(initial=0) or speed.max()
     protocols = [
-        Protocol(**_START.loc[i], bandwidth_inside=part * inside, bandwidth_between=part * between)
+        Protocol(**_STARTS[i], bandwidth_inside=part * inside, bandwidth_between=part * between)
         for i, part in enumerate(_BANDWIDTHS[count])
     ]
     logs = np.log([[getattr(each, name) for name in NAMES] for each in protocols])
