@@ -153,8 +153,8 @@ def _waiting(call, direction=None, peers=None, group=None, elements=None):
 
 
 def _is_readers(filename):
-    """Cells, scripts, and the algorithms of this package: not Python's, a library's or our own insides."""
-    if filename.startswith((get_tmp_directory(), os.path.join(_PACKAGE, "algorithms"))):
+    """Cells, scripts, and this package's algorithms and measuring: not Python's, a library's or our own insides."""
+    if filename.startswith((get_tmp_directory(), *(os.path.join(_PACKAGE, room) for room in ("algorithms", "measure")))):
         return True
     return filename.endswith(".py") and not filename.startswith((_PACKAGE, _STANDARD)) and "site-packages" not in filename
 

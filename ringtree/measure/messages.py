@@ -1,4 +1,4 @@
-"""Measure messages and collectives honestly: warm up, repeat, keep the first one apart."""
+"""Single messages, timed by a ping-pong between two ranks."""
 
 from __future__ import annotations
 

@@ -1,0 +1,26 @@
+"""Measure messages and collectives honestly: warm up, repeat, keep the first call apart, check the results.
+
+    from ringtree.measure import measure
+    table = measure("all_reduce", sizes=[8, 2**10, 2**20])
+
+times a collective on the ranks that `ringtree.start` started, prints the table that users of
+nccl-tests know, and returns it as a pandas DataFrame (`help(measure)` has the columns).
+`python -m ringtree.measure all_reduce --ranks 4` does the same from a shell, `ringtree.logs.read`
+reads what others measured, and `compare` sets tables side by side.
+
+On the ranks of `ringtree.start` a kernel and a controller share the cores with what is timed, which shows
+where the ranks are processes on a busy machine; `torchrun --nproc_per_node 4 -m ringtree.measure all_reduce`
+has neither. For programs that already run on ranks, under `torchrun` or in a `%%px` cell, `time_collective`
+measures one size, and `ping_pong` plain messages.
+"""
+
+from ringtree.measure.collectives import COLLECTIVES, bus_factor
+from ringtree.measure.messages import POWERS_OF_TWO, column, ping_pong
+from ringtree.measure.sweep import measure, sizes_between
+from ringtree.measure.table import compare, save, table_text
+from ringtree.measure.timing import median_interval, time_collective
+
+__all__ = [
+    "COLLECTIVES", "POWERS_OF_TWO", "bus_factor", "column", "compare", "measure", "median_interval",
+    "ping_pong", "save", "sizes_between", "table_text", "time_collective",
+]  # fmt: skip

@@ -1,0 +1,351 @@
+"""Measure a collective for one size after another, from a notebook or a script, or on ranks."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import os
+import signal
+import sys
+import threading
+import time
+
+from ringtree.errors import UsageError
+from ringtree.measure.collectives import check_link, describe
+from ringtree.measure.timing import check_settings, time_collective
+
+SMALLEST, LARGEST = 8, 1 << 24  # bytes of a sweep that says nothing else
+BAR_AFTER = 2.0  # seconds before a sweep shows a progress bar
+
+
+def measure(
+    what="all_reduce",
+    sizes=None,
+    *,
+    of=None,
+    op=None,
+    dtype="float",
+    root=0,
+    in_place=None,
+    check=True,
+    warmup=5,
+    calls=None,
+    budget=1.0,
+    stable=0.05,
+    link=None,
+    ranks=None,
+    show=True,
+    timeout=None,
+    **options,
+):
+    """Time a collective for one size after another, print the table, and return it as a DataFrame.
+
+    what: a collective of torch.distributed ("all_reduce", "all_gather_into_tensor", …), one of
+        `ringtree.algorithms` ("ring_all_reduce" or the function), or a rank program of your own.
+    sizes: bytes of the full vector, whole numbers in rising order, rounded down to whole elements (and whole
+        shards); left out: powers of two from 8 B to 16 MiB. `sizes_between` makes such lists.
+    of: which collective a program of your own is. It is called as the algorithms are: program(tensor, dist),
+        with root= where that is not 0 and op= where that is no sum; an all-to-all as
+        program(outputs, inputs, dist).
+    op: "sum", "prod", "min", "max", "avg", "band", "bor" or "bxor", where something is reduced.
+    dtype: "float", "half", "bfloat16", "double", "int8", "uint8", "int32", "int64", or a torch.dtype.
+    in_place: whether the result replaces the input. Left out: what the call is by nature. torch has
+        all_reduce, broadcast and reduce in place alone: out of place they are a copy and
+        then the call, both timed (NCCL itself, as nccl-tests times it, needs no copy).
+    check: compare results with what they must be; the numbers are exact in every type.
+    warmup: calls after the first that do not count. calls: calls back to back that are timed together;
+        left out: as many as fill 5 ms, 20 at most, and 1 for collectives with a root.
+    budget: seconds that the timed batches of a size may take, so far as 6 batches allow. stable: stop
+        sooner when the 95 % interval of the median is within this part of it.
+    link: a `ringtree.cost.Link` to emulate between the ranks, for rank programs.
+    ranks: what `ringtree.start` returned; left out: the ranks of this kernel. Where there are none and this
+        is itself a rank (`torchrun`, a `%%px` cell), all ranks call `measure` together, and rank 0 prints.
+    show: print the table. timeout: seconds before ranks that have not finished a size count as stuck,
+        by default the ranks' own timeout. options: further arguments for a rank program.
+
+    Columns, a row a size, in seconds, bytes and bytes a second: collective, program, ranks; size (of the full
+    vector), count (elements that a rank passes), type, redop, root (-1: none), in_place; time (the
+    median over batches of the slowest rank's time for one call), algbw = size / time, busbw (see
+    `bus_factor`); min, q1, q3, max of those times; low, high (95 % interval of the median); wrong
+    (elements with a wrong value in the worst call, all ranks together; <NA>: not checked); first
+    (the first call, the slowest rank's); batches, calls; stable (whether the interval got narrow
+    enough before the budget was spent); by_rank (each rank's own median). `.attrs` says where it was
+    measured: backend, devices, versions, date.
+
+    An interrupt ends the sweep after the size that runs, and the table has the sizes before: nothing is
+    lost. A second one ends it at once, as in `%%px`. Where ranks hang or raise, the error carries the
+    rows so far as `error.measured`. Raises UsageError on arguments that cannot be.
+    """
+    settings = dict(
+        of=of, op=op, dtype=dtype, root=root, in_place=in_place, check=check,
+        warmup=warmup, calls=calls, budget=budget, stable=stable, link=link,
+    )  # fmt: skip
+    from ringtree.measure.table import frame, table_text
+
+    crew, speaks = _crew(ranks, timeout)
+    sizes = checked_sizes(what, sizes, crew, **settings, options=options)
+    rows, attrs = [], crew.provenance(link) | {"settings": settings_in_words(settings)}
+    try:
+        for row in sweep(crew, what, sizes, options, **settings):
+            rows.append(row)
+    except BaseException as error:
+        error.measured = frame(rows, attrs)
+        if rows and show and speaks:
+            print(table_text(error.measured))
+        raise
+    table = frame(rows, attrs)
+    if show and speaks:
+        print(table_text(table))
+    return table
+
+
+def sweep(crew, what, sizes, options, **settings):
+    """Yield the row of each size, with a progress bar; an interrupt ends it after the size that runs."""
+    with _progress(what, sizes, crew) as tell, _interrupted_late(crew) as interrupted:
+        for done, size in enumerate(sizes):
+            tell(done, size)
+            row = crew.call(time_collective, what, size, **settings, options=options)
+            tell(done + 1)  # the row may be printed on the same terminal
+            yield row
+            if interrupted:
+                print(f"interrupted: {done + 1} of {len(sizes)} sizes were measured, and the table has them.", file=sys.stderr)
+                return
+
+
+def sizes_between(smallest=SMALLEST, largest=LARGEST, factor=2) -> list[int]:
+    """Bytes from the smallest size to the largest, each `factor` times the one before."""
+    for name, value, least in (("smallest", smallest, 1), ("largest", largest, 1), ("factor", factor, 2)):
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise UsageError(f"sizes_between got {value!r} for {name}: give a whole number, {least} or more")
+    if largest < smallest:
+        raise UsageError(f"sizes_between got {smallest} to {largest} bytes: give the smallest size first")
+    sizes = [smallest]
+    while sizes[-1] * factor <= largest:
+        sizes.append(sizes[-1] * factor)
+    return sizes
+
+
+def checked_sizes(what, sizes, crew, warmup, calls, budget, stable, check, link, options, **wishes):
+    """The sizes to measure; UsageError unless they, and all that is wished, can be."""
+    check_settings(warmup, calls, budget, stable)
+    call = describe(what, **wishes, ranks=crew.size, backend=crew.backend, options=options)
+    check_link(call, link)
+    if call.collective == "barrier":
+        if sizes is not None and list(sizes) != [0]:
+            raise UsageError(f"a barrier has no size and got sizes={sizes!r}: leave sizes out")
+        return [0]
+    if sizes is None:
+        return sizes_between(max(SMALLEST, call.size(1, crew.size)))
+    sizes = [sizes] if isinstance(sizes, int) else list(sizes)
+    for size in sizes:
+        if isinstance(size, bool) or not hasattr(size, "__index__") or size < 1:
+            raise UsageError(f"a size is {size!r}: give whole numbers of bytes, at least 1")
+    sizes = [int(size) for size in sizes]
+    if not sizes:
+        raise UsageError("measure got no sizes: give at least one number of bytes, or leave sizes out")
+    for before, after in zip(sizes, sizes[1:]):
+        if after <= before:
+            raise UsageError(f"sizes are out of order, {after} comes after {before}: give them in rising order, each once")
+    call.count(sizes[0], crew.size)
+    return sizes
+
+
+# -- who measures: the ranks of this kernel, or this rank and its fellows --------
+
+
+def _crew(ranks, timeout):
+    """Whom to ask, and whether this process is the one that prints."""
+    from ringtree import cluster
+
+    ranks = ranks or cluster.current()
+    if ranks is not None:
+        if not ranks.running:
+            raise UsageError("these ranks were stopped: call ringtree.start again")
+        return LiveRanks(ranks, timeout), True
+    import torch.distributed as dist
+
+    if not dist.is_initialized():
+        raise UsageError(
+            "there are no ranks to measure on: run `ringtree.start(4)` first, or call measure on ranks that have a process group"
+        )
+    return Fellows(), dist.get_rank() == 0
+
+
+class LiveRanks:
+    """The ranks that `ringtree.start` started, asked from outside."""
+
+    interruptible = True
+
+    def __init__(self, ranks, timeout=None):
+        self.ranks, self.timeout = ranks, timeout
+        self.size, self.backend = ranks.size, ranks.backend
+
+    def call(self, function, *arguments, budget, **settings):
+        # The budget is for the batches; the first calls, and as many seconds as a cell may take, come on top.
+        seconds = self.timeout or self.ranks.timeout + budget
+        return self.ranks.call(function, *arguments, budget=budget, timeout=seconds, **settings)[0]
+
+    def provenance(self, link=None):
+        hosts = len({place.host for place in self.ranks.places})
+        return _provenance(self.ranks.call(where_it_runs), hosts, link) | (
+            {"remark": self.ranks.remark} if self.ranks.remark else {}
+        )
+
+
+class Fellows:
+    """This rank and those that run the same lines: every rank calls the same at the same time."""
+
+    interruptible = False  # one rank must not stop alone
+
+    def __init__(self):
+        import torch.distributed as dist
+
+        self.size, self.backend = dist.get_world_size(), dist.get_backend()
+
+    def call(self, function, *arguments, **settings):
+        return function(*arguments, **settings)
+
+    def provenance(self, link=None):
+        import torch.distributed as dist
+
+        found = [None] * self.size
+        dist.all_gather_object(found, where_it_runs() | {"host": _host()})
+        return _provenance(found, len({each["host"] for each in found}), link)
+
+
+def where_it_runs():
+    """What a rank knows of itself that a reader of its times must know; nothing that names the host."""
+    import torch
+
+    backend = torch.distributed.get_backend()
+    facts = {"backend": backend, "device": "CPU", "torch": torch.__version__, "nccl": None}
+    if backend == "nccl":
+        facts["device"] = torch.cuda.get_device_name()
+        facts["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))
+    facts["cores"] = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return facts
+
+
+def _host():
+    import socket
+
+    return socket.gethostname()
+
+
+def _provenance(found, hosts, link):
+    gpus = found[0]["backend"] == "nccl" and link is None
+    return {
+        "tool": "ringtree.measure",
+        "backend": found[0]["backend"],
+        "link": None if link is None else f"emulated link: {link}",
+        "ranks": len(found),
+        "hosts": hosts,
+        "devices": [each["device"] if gpus else "CPU" for each in found],
+        "cores": found[0]["cores"],
+        "clock": "CUDA events" if gpus else "monotonic clock",
+        "torch": found[0]["torch"],
+        "nccl": found[0]["nccl"],
+        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+    }
+
+
+def settings_in_words(settings):
+    """The settings that a reader of the table must know and that no column has, as plain data."""
+    return {name: settings[name] for name in ("warmup", "budget", "stable")}
+
+
+# -- while a sweep runs ----------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _interrupted_late(crew):
+    """The first interrupt is noted in the list that this gives; the next one is what it always was."""
+    noted = []
+    if not crew.interruptible or threading.current_thread() is not threading.main_thread():
+        yield noted
+        return
+    before = signal.getsignal(signal.SIGINT) or signal.default_int_handler
+
+    def note(number, frame):
+        noted.append(number)
+        signal.signal(signal.SIGINT, before)
+        print("stopping after the size that runs; interrupt again to stop at once", file=sys.stderr)
+
+    signal.signal(signal.SIGINT, note)
+    try:
+        yield noted
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@contextlib.contextmanager
+def _progress(what, sizes, crew):
+    """tell(how many sizes are done, the size that runs): a bar for somebody who watches, gone without a size, and in the end."""
+    out = _watched() if crew.interruptible else None
+    if out is None:
+        yield lambda done, size=None: None
+        return
+    from tqdm import tqdm
+
+    class Bar(tqdm):
+        monitor_interval = 0  # no thread that watches the bar
+
+    name = what if isinstance(what, str) else getattr(what, "__name__", "program")
+    began = time.monotonic()
+    bar = Bar(total=len(sizes), file=out, unit="size", leave=False, dynamic_ncols=True, delay=BAR_AFTER or 1e-9)
+
+    def tell(done, size=None):
+        if time.monotonic() - began < BAR_AFTER:
+            return
+        bar.n = done
+        if size is None:
+            bar.clear()
+        else:
+            bar.set_description_str(f"{name}, {size_text(size)}", refresh=False)
+            bar.refresh()
+
+    try:
+        yield tell
+    finally:
+        tell(len(sizes))
+        bar.close()
+
+
+def size_text(size):
+    """Bytes as a reader says them: 8 B, 4 KiB, 1 MiB, 1000000 B."""
+    for unit, power in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
+        if size >= 1 << power and size % (1 << power) == 0:
+            return f"{size >> power} {unit}"
+    return f"{size} B"
+
+
+def _watched():
+    """Where somebody sees a bar: a terminal, or a notebook that a person runs; None where nobody does.
+
+    A front end with a person at it allows input; nbclient and nbval do not, so nothing of a bar is stored.
+    """
+    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+    if hasattr(shell, "kernel"):
+        return _Display() if shell.kernel.get_parent().get("content", {}).get("allow_stdin", False) else None
+    return sys.stderr if sys.stderr is not None and sys.stderr.isatty() else None
+
+
+class _Display:
+    """A file that shows its last line in a notebook, in place, as plain text."""
+
+    encoding = "utf-8"
+
+    def __init__(self):
+        self.shown = None
+
+    def write(self, text):
+        from IPython.display import display
+
+        line = text.strip("\r\n ")
+        if self.shown is None and line:
+            self.shown = display({"text/plain": line}, raw=True, display_id=True)
+        elif self.shown is not None:
+            self.shown.update({"text/plain": line}, raw=True)
+
+    def flush(self):
+        pass

@@ -1,0 +1,241 @@
+"""Time one collective at one size, on ranks: a rank program, under `ringtree`, `torchrun` or anything else."""
+
+from __future__ import annotations
+
+import math
+import time
+
+from ringtree.errors import UsageError
+from ringtree.measure.collectives import bus_factor, check_link, describe, prepare
+
+LEAST = 6  # batches: fewer have no 95 % interval of their median
+BATCH_SECONDS = 5e-3  # calls that are shorter are timed several together
+MOST_CALLS = 20  # as nccl-tests times together unless told otherwise
+
+
+def time_collective(
+    what,
+    size,
+    *,
+    of=None,
+    op=None,
+    dtype="float",
+    root=0,
+    in_place=None,
+    check=True,
+    warmup=5,
+    calls=None,
+    budget=1.0,
+    stable=0.05,
+    link=None,
+    dist=None,
+    device=None,
+    options=None,
+):
+    """Time a collective of `size` bytes; every rank calls this, and every rank returns the same row.
+
+    The arguments are those of `ringtree.measure.measure`, for one size. Further ones:
+    dist: what a rank program is given, by default torch.distributed itself, or the emulated link.
+    device: where the buffers live, by default this rank's GPU under NCCL and else the CPU.
+    options: a dict of further arguments for the program.
+
+    How it is timed. The first call is timed apart, then `warmup` calls are made. Then batches: fresh
+    inputs, a barrier, and between two looks at the clock `calls` calls one after the other. Of a
+    batch the slowest rank's time counts, divided by `calls`. After every batch the ranks tell
+    each other their times, outside the clock, so that all of them stop at the same one: when
+    the 95 % interval of the median (see `median_interval`) is within `stable` of it, or when
+    `budget` seconds are spent, but not before the 6th. In every batch one call is checked: the timed one
+    where it can be, and else one more, on fresh inputs, outside the clock.
+
+    On a GPU the time is between two CUDA events on the current stream; on a CPU the monotonic clock's.
+
+    Raises UsageError on arguments that cannot be, and whatever the collective itself raises.
+    """
+    import torch
+
+    real = torch.distributed
+    if not real.is_initialized():
+        raise UsageError(
+            "time_collective runs on ranks, and here is no process group: call init_process_group first, or use measure"
+        )
+    ranks = real.get_world_size()
+    check_settings(warmup, calls, budget, stable)
+    call = describe(what, of, op, dtype, root, in_place, ranks, real.get_backend(), options)
+    dist, device = _surroundings(call, dist, link, device)
+    count = call.count(size, ranks)
+    job = prepare(call, count, dist, device)
+
+    def batch(calls):
+        job.refresh()
+        real.barrier()
+        seconds = timed(lambda: [job.run() for _ in range(calls)], device) / calls
+        if check and calls > 1 and not job.repeatable:
+            job.refresh()
+            job.run()
+        return _share([seconds, job.wrong() if check else 0, time.monotonic() - began])
+
+    began = time.monotonic()
+    first, wrong = _slowest_and_wrong(batch(1))
+    warm = [_slowest_and_wrong(batch(1))[0] for _ in range(warmup)]
+    calls = calls or _calls_together(call, min([first, *warm]))
+    began = time.monotonic()
+    by_rank, slowest, settled = [], [], False
+    while not settled:
+        told = batch(calls)
+        by_rank.append([each[0] for each in told])
+        seconds, errors = _slowest_and_wrong(told)
+        slowest.append(seconds)
+        wrong = max(wrong, errors)
+        narrow = is_stable(slowest, stable)
+        settled = len(slowest) >= LEAST and (narrow or max(each[2] for each in told) >= budget)
+    row = {
+        "collective": call.collective,
+        "program": call.name,
+        "ranks": ranks,
+        "size": call.size(count, ranks),
+        "count": count,
+        "type": call.dtype if count else "none",
+        "redop": call.op,
+        "root": call.root,
+        "in_place": call.in_place,
+    }
+    return row | summary(row["collective"], ranks, row["size"], slowest) | {
+        "wrong": wrong if check else None,
+        "first": first,
+        "batches": len(slowest),
+        "calls": calls,
+        "stable": narrow,
+        "by_rank": tuple(quantile(times, 0.5) for times in zip(*by_rank)),
+    }  # fmt: skip
+
+
+def summary(collective, ranks, size, slowest) -> dict:
+    """The times of a row, seconds, and its bandwidths, bytes a second, from the slowest rank's time of each batch."""
+    middle = quantile(slowest, 0.5)
+    low, high = median_interval(slowest)
+    algbw = size / middle if middle > 0 else math.nan
+    return {
+        "time": middle,
+        "algbw": algbw,
+        "busbw": algbw * bus_factor(collective, ranks),
+        "min": min(slowest),
+        "q1": quantile(slowest, 0.25),
+        "q3": quantile(slowest, 0.75),
+        "max": max(slowest),
+        "low": low,
+        "high": high,
+    }
+
+
+def check_settings(warmup, calls, budget, stable) -> None:
+    """UsageError unless the settings of a measurement can be."""
+    whole = {"warmup": (warmup, 0), "calls": (1 if calls is None else calls, 1)}
+    for name, (value, least) in whole.items():
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise UsageError(f"{name}={value!r}: give a whole number of calls, {least} or more")
+    for name, value, unit in (("budget", budget, "seconds for a size"), ("stable", stable, "a part of the median, such as 0.05")):
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value) or not value > 0:
+            raise UsageError(f"{name}={value!r}: give {unit}, more than 0")
+
+
+def _surroundings(call, dist, link, device):
+    """What the call runs over, and where its buffers live."""
+    import torch
+
+    real = torch.distributed
+    check_link(call, link)
+    if link is not None:
+        from ringtree.emulate import emulate
+
+        return emulate(real, link), torch.device("cpu")
+    if device is None:
+        device = torch.device("cuda", torch.cuda.current_device()) if real.get_backend() == "nccl" else torch.device("cpu")
+    return dist or real, torch.device(device)
+
+
+def timed(run, device) -> float:
+    """Seconds that run() takes on this rank: between two CUDA events on a GPU, by the monotonic clock on a CPU."""
+    if device.type != "cuda":
+        began = time.perf_counter()
+        run()
+        return time.perf_counter() - began
+    import torch
+
+    began, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    torch.cuda.synchronize(device)
+    began.record()
+    run()
+    ended.record()
+    ended.synchronize()
+    return began.elapsed_time(ended) / 1e3  # it says milliseconds
+
+
+def _share(mine):
+    """Every rank's list of numbers, by rank, on every rank."""
+    import torch
+
+    dist = torch.distributed
+    where = "cuda" if dist.get_backend() == "nccl" else "cpu"
+    mine = torch.tensor(mine, dtype=torch.float64, device=where)
+    everyone = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
+    dist.all_gather(everyone, mine)
+    return torch.stack(everyone).tolist()
+
+
+def _slowest_and_wrong(told):
+    return max(each[0] for each in told), int(sum(each[1] for each in told))
+
+
+def _calls_together(call, seconds):
+    """Calls back to back, so that the clock's grain and the barrier's unevenness weigh little.
+
+    With a root, ranks may run ahead into the next call, and calls back to back would overlap:
+    those are timed one by one.
+    """
+    if call.root >= 0:
+        return 1
+    return max(1, min(MOST_CALLS, int(BATCH_SECONDS / max(seconds, 1e-9))))
+
+
+# -- order statistics ----------------------------------------------------------
+
+
+def quantile(times, part: float) -> float:
+    """The value below which `part` of the times lie, between neighbours in proportion."""
+    ordered = sorted(times)
+    place = part * (len(ordered) - 1)
+    below = int(place)
+    above = min(below + 1, len(ordered) - 1)
+    return ordered[below] + (place - below) * (ordered[above] - ordered[below])
+
+
+def median_interval(times) -> tuple[float, float]:
+    """Two of the times, between which the true median lies with 95 % confidence, whatever its distribution.
+
+    The k-th smallest and the k-th largest, where k is the largest number so that of n fair coins fewer
+    than k show heads with a chance of at most 2.5 %. Up to 5 times there is none, and smallest and
+    largest are given. A measurement that stops when the interval is narrow makes it a little
+    too narrow. Source: Hoefler, Belli 2015, Scientific Benchmarking of Parallel Computing Systems.
+    """
+    ordered, n = sorted(times), len(times)
+    k = _order(n)
+    return ordered[k - 1], ordered[n - k]
+
+
+def _order(n):
+    if n > 60:  # the binomial distribution is as good as normal
+        return int((n - 1.96 * math.sqrt(n)) / 2)
+    k, chance = 0, 1 / 2**n
+    while chance <= 0.025:
+        k += 1
+        chance += math.comb(n, k) / 2**n
+    return max(k, 1)
+
+
+def is_stable(times, part: float) -> bool:
+    """Whether the 95 % interval of the median is within `part` of the median, on both sides."""
+    if len(times) < LEAST:
+        return False
+    middle = quantile(times, 0.5)
+    low, high = median_interval(times)
+    return max(high - middle, middle - low) <= part * middle
