@@ -20,12 +20,9 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from ringtree import algorithms
 from ringtree.cost import Link, Machine, bytes_text, seconds_text
-from ringtree.simulate import simulate
-from ringtree.sketch import Sketch
 
-__all__ = ["COLLECTIVES", "Model", "Protocol", "closed_form"]
+__all__ = ["COLLECTIVES", "SIMULATED", "Model", "Protocol", "closed_form"]
 
 
 @dataclass(frozen=True)
@@ -79,6 +76,7 @@ _RING: dict[str, Callable] = {
     "send_recv": lambda p, nodes: (1, nodes - 1, 1),
 }
 COLLECTIVES = tuple(_RING)
+SIMULATED = ("all_to_all", "scatter", "gather", "barrier")  # what has no closed form here
 
 
 def ring_share(collective: str, ranks: int, nodes: int = 1) -> float:
@@ -94,7 +92,7 @@ def closed_form(collective: str, algorithm: str, protocol: Protocol, sizes, rank
     number or an array each, as many ranks on every node.
 
     Ring: 2(p−1) hops for an all-reduce, p−1 for the others; of a lap, as many go between nodes as there
-    are nodes. A rank sends 2(p−1)/p, (p−1)/p or 1 times n; a broadcast and a reduce go along the ring
+    are nodes (NCCL itself counts one fewer). A rank sends 2(p−1)/p, (p−1)/p or 1 times n; a broadcast and a reduce go along the ring
     as a chain.
 
     Tree: a chain inside each node and a binary tree between nodes, up and down again: the path is
@@ -125,20 +123,6 @@ def closed_form(collective: str, algorithm: str, protocol: Protocol, sizes, rank
     return start + np.minimum(in_one_piece, in_chunks)
 
 
-def _all_to_all(tensor, dist):
-    size = dist.get_world_size()
-    algorithms.DEFAULTS["all_to_all"](tensor.clone().tensor_split(size), tensor.tensor_split(size), dist)
-
-
-# What has no closed form here.
-_SIMULATED: dict[str, Callable] = {
-    "all_to_all": _all_to_all,
-    "scatter": algorithms.DEFAULTS["scatter"],
-    "gather": algorithms.DEFAULTS["gather"],
-    "barrier": lambda tensor, dist: algorithms.DEFAULTS["barrier"](tensor[:0], dist),
-}
-
-
 @dataclass(frozen=True)
 class Model:
     """A machine as its software uses it: protocols, of which every call takes the fastest.
@@ -166,9 +150,11 @@ class Model:
         """
         sizes = _sizes(sizes)
         nodes = self.nodes(ranks, nodes)
-        collective = _SIMULATED.get(collective, collective)
-        if callable(collective):
+        if callable(collective) or collective in SIMULATED:
             return np.array([self._simulated(collective, size, ranks, nodes, options) for size in sizes])
+        if collective not in COLLECTIVES:
+            known = ", ".join(COLLECTIVES + SIMULATED)
+            raise ValueError(f"Model.time got {collective!r}; give one of {known}, or a rank program.")
         if options:
             raise ValueError(f"Model.time got {', '.join(options)} for {collective}; only a rank program takes options.")
         return self._all(collective, sizes, ranks, nodes)[1].min(axis=0)
@@ -187,11 +173,15 @@ class Model:
         return names, np.array(times)
 
     def _simulated(self, program, size, ranks, nodes, options) -> float:
+        # Here, since they load torch, which a closed form does without.
+        from ringtree.simulate import simulate
+        from ringtree.sketch import Sketch
+
         if size % 4:
             raise ValueError(f"Model.time got {size:g} bytes for a simulated program; give a multiple of 4, one float32.")
 
         def run(tensor, dist):
-            program(tensor, dist, **options)
+            (program if callable(program) else _default(program))(tensor, dist, **options)
 
         inputs = [Sketch(int(size) // 4)] * ranks
         times = []
@@ -213,6 +203,20 @@ class Model:
 
     def __str__(self) -> str:
         return "\n".join(f"protocol {i}: {each}" for i, each in enumerate(self.protocols))
+
+
+def _default(collective: str) -> Callable:
+    """A collective of SIMULATED as a program that takes one flat tensor."""
+    from ringtree.algorithms import DEFAULTS
+
+    program = DEFAULTS[collective]
+    if collective == "barrier":
+        return lambda tensor, dist: program(tensor[:0], dist)
+    if collective == "all_to_all":
+        return lambda tensor, dist: program(
+            tensor.clone().tensor_split(dist.get_world_size()), tensor.tensor_split(dist.get_world_size()), dist
+        )
+    return program
 
 
 def _whole(value) -> bool:

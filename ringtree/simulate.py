@@ -23,24 +23,20 @@ clock runs next, so the same input gives the same trace, always.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import gc
 import linecache
 import math
-import os
 import sys
-import threading
-from collections import defaultdict
+from collections import defaultdict, deque
 from dataclasses import dataclass
-from heapq import heappop, heappush, heappushpop
+from functools import partial
+from heapq import heappop, heappush
 
 import torch
 from greenlet import getcurrent, greenlet
-from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
 
+from ringtree.checked import Deadline, TimeIsUp, overlap, program_steps, watching
 from ringtree.cost import Link, Machine
-from ringtree.sketch import Sketch
 from ringtree.trace import Message, Span, Trace
 from ringtree.waits import describe_circle, describe_place, message_wait, name_ranks
 
@@ -98,15 +94,15 @@ def simulate(program, inputs, machine, *, gamma=0.0, trace=True, checked=False, 
     if not inputs:
         raise ValueError("simulate got no inputs: give one entry for each rank, at least one")
     machine = Machine(machine) if isinstance(machine, Link) else machine
-    clock = _Clock(len(inputs), machine, trace)
-    clock.watch = watch
+    clock = _Clock(len(inputs), machine, gamma, trace, checked, watch)
     arguments = [_copied(entry if isinstance(entry, tuple) else (entry,)) for entry in inputs]
-    with _Deadline(seconds) as deadline, _watching(clock, gamma, checked):
+    tensors = watching(clock.reduced if gamma else None, clock.guard if checked else None)
+    with Deadline(seconds) as deadline, _fewer_collections(), tensors:
         clock.run(program, arguments, deadline)
     kept = None
     if trace:
         kept = Trace(clock.messages, size=clock.size, spans=clock.spans, label="simulated")
-    return Simulation(clock.outputs, kept, max(clock.now), clock.count)
+    return Simulation([rank.output for rank in clock.ranks], kept, max(rank.now for rank in clock.ranks), clock.count)
 
 
 def _copied(value):
@@ -115,102 +111,212 @@ def _copied(value):
     return value.clone() if hasattr(value, "clone") else value
 
 
-# ---------------------------------------------------------------- messages
+@contextlib.contextmanager
+def _fewer_collections():
+    """A run makes many objects and few circles of them: looking for circles costs up to a fifth of its time.
+
+    So it is done less often, and not among the objects that were there before.
+    """
+    before, freezes = gc.get_threshold(), not gc.get_freeze_count()
+    gc.set_threshold(200_000, 50, 50)
+    if freezes:
+        gc.freeze()
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+        if freezes:
+            gc.unfreeze()
+
+
+# ---------------------------------------------------------------- ranks, messages, order
+
+
+class _Rank:
+    """Where one rank stands."""
+
+    __slots__ = (
+        "clock", "number", "now", "greenlet", "go_on", "output", "waiting", "port_out", "port_in", "buffers", "kept",
+        "in_flight", "groups", "polled", "looks", "polls", "idle",
+    )  # fmt: skip
+
+    def __init__(self, clock, number):
+        self.clock = clock
+        self.number = number
+        self.now = 0.0
+        self.output = None
+        self.waiting = None  # the work that it waits for
+        self.port_out, self.port_in = _Port(), _Port()
+        self.buffers = {}  # by address, their numbers
+        self.kept = []  # tensors in them, since no address may be used again
+        self.in_flight = None  # works whose buffers are guarded, in checked mode
+        self.groups = 0
+        self.polled = set()  # works that it polls and that are not complete
+        self.looks = None, 0  # how often it polled while nothing changed
+        self.polls = False  # whether it is ready only to poll again
+        self.idle = False  # whether it polled so often that it now waits
 
 
 class _Work:
     """Half of a message, as isend and irecv return it."""
 
-    __slots__ = ("clock", "rank", "peer", "sends", "tensor", "nbytes", "posted", "end", "waiter", "tag", "place")
+    # Without __init__, whose call would take as long as all the rest: SimulatedDist._post fills it in.
+    __slots__ = ("rank", "operation", "place", "posted", "end")
 
-    def __init__(self, clock, rank, peer, sends, tensor, tag, place):
-        self.clock = clock
-        self.rank = rank
-        self.peer = peer
-        self.sends = sends
-        self.tensor = tensor
-        self.nbytes = tensor.nbytes
-        self.posted = clock.now[rank]
-        self.tag = tag
-        self.place = place
-        self.end = None
-        self.waiter = False
+    # the operation is what P2POp makes
+    sends = property(lambda self: self.operation[0])
+    tensor = property(lambda self: self.operation[1])
+    peer = property(lambda self: self.operation[2])
+    tag = property(lambda self: self.operation[3])
 
     def wait(self, timeout=None):
-        clock, rank = self.clock, self.rank
-        began = clock.now[rank]
-        if clock.watch is not None:
-            clock.watch.before_wait(rank, began)
-        if self.end is None:
-            self.waiter = True
-            clock.waiting[rank] = self
-            clock.pause()
-            clock.waiting[rank] = None
-        if self.end > clock.now[rank]:
-            clock.advance(rank, self.end)
-        if clock.notes:
-            clock.waited(self, began)
+        rank, end = self.rank, self.end
+        if end is None:
+            rank.waiting = self
+            rank.clock.pause()
+            end = self.end
+            if end > rank.now:
+                rank.now = end
+        elif end > rank.now:
+            rank.clock.advance(rank, end)
         return True
 
     def is_completed(self):
-        clock, rank = self.clock, self.rank
-        if self.end is None or self.end > clock.now[rank]:
-            clock.look_again(rank, self)
-        done = self.end is not None and self.end <= clock.now[rank]
+        rank = self.rank
+        if self.end is None or self.end > rank.now:
+            rank.clock.look_again(rank, self)
+        done = self.end is not None and self.end <= rank.now
         if done:
-            clock.polled[rank].discard(self)
-        if done and clock.in_flight is not None:
-            clock.in_flight[rank].pop(self, None)
+            rank.polled.discard(self)
+        if done and rank.in_flight is not None:
+            rank.in_flight.pop(self, None)
         return done
 
 
-class _Clock:
-    """Virtual time, ports, and the ranks that wait."""
+class _NotedWork(_Work):
+    """A work whose wait is noted: for a trace, to guard buffers, or because somebody watches."""
 
-    def __init__(self, size, machine, keep):
+    __slots__ = ()
+
+    def wait(self, timeout=None):
+        rank = self.rank
+        clock, began = rank.clock, rank.now
+        if clock.watch is not None:
+            clock.watch.before_wait(rank.number, began)
+        _Work.wait(self)
+        if rank.now > began and clock.messages is not None:
+            sends, _, peer, _ = self.operation
+            clock.spans.append(_span((rank.number, began, rank.now, clock.labels[sends][peer], "wait")))
+        if rank.in_flight is not None:
+            rank.in_flight.pop(self, None)
+        return True
+
+
+class Agenda:
+    """Which ranks can go on, and when: the earliest first, of those at one time the smallest first.
+
+    Ranks mostly come in crowds that are ready at the same moment, so there is a list of
+    ranks for each moment: quicker than a heap of ranks.
+    """
+
+    __slots__ = ("time", "ranks", "times", "later")
+
+    def __init__(self):
+        self.time = -math.inf
+        self.ranks = []  # who goes on at `time`, the smallest last
+        self.times = []  # a heap of the later times
+        self.later = {}  # by later time, the ranks in any order
+
+    def put(self, time, rank):
+        if time <= self.time and self.ranks:
+            self._put_back()
+        ranks = self.later.get(time)
+        if ranks is None:
+            self.later[time] = [rank]
+            heappush(self.times, time)
+        else:
+            ranks.append(rank)
+
+    def _put_back(self):
+        """What comes in is no later than those about to go on: it has to be sorted in among them."""
+        self.later[self.time] = self.ranks
+        heappush(self.times, self.time)
+        self.time, self.ranks = -math.inf, []
+
+    def pop(self):
+        """The rank that goes on next; None if there is none."""
+        ranks = self.ranks
+        if not ranks:
+            if not self.times:
+                return None
+            self.time = heappop(self.times)
+            ranks = self.ranks = self.later.pop(self.time)
+            ranks.sort(reverse=True)
+        return ranks.pop()
+
+    def before(self, time, rank):
+        """Whether another goes on before a rank that is ready at `time`."""
+        if self.ranks:
+            return self.time < time or (self.time == time and self.ranks[-1] < rank)
+        if not self.times or self.times[0] > time:
+            return False
+        return self.times[0] < time or min(self.later[time]) < rank
+
+    def __iter__(self):
+        """(time, rank) of all, in any order."""
+        yield from ((self.time, rank) for rank in self.ranks)
+        yield from ((time, rank) for time, ranks in self.later.items() for rank in ranks)
+
+
+# NamedTuples made as plain tuples are: their own constructors take five times as long.
+_message, _span = partial(tuple.__new__, Message), partial(tuple.__new__, Span)
+
+
+class _Clock:
+    """Virtual time: which rank goes on, and when each message starts and ends."""
+
+    def __init__(self, size, machine, gamma, keep, checked, watch):
         self.size = size
-        self.now = [0.0] * size
-        self.ready = []  # (time, rank) of ranks that can go on
-        self.waiting = [None] * size  # the work that each rank waits for
-        self.unmatched = {}  # (src, dst, tag) to a queue of works of one kind
+        self.ranks = [_Rank(self, number) for number in range(size)]
+        self.agenda = Agenda()
+        self.running = None  # number of the rank that goes on now
+        self.unmatched = {}  # by channel, the first of the works that wait for their other half
+        self.queues = defaultdict(deque)  # by channel, the others, where there are more
+        self.count = 0
         self.messages = [] if keep else None
         self.spans = []
-        self.buffers = [{} for _ in range(size)]
-        self.count = 0
-        self.notes = keep  # whether waits are noted: for a trace, or to guard buffers
-        self.gamma = 0.0
-        self.in_flight = None  # by rank, works whose buffers are guarded, in checked mode
+        self.labels = [[f"{way} rank {rank}" for rank in range(size)] for way in ("from", "to")]
+        self.work = _NotedWork if keep or checked or watch is not None else _Work
+        self.tells = keep or watch is not None  # whether anybody wants to know of each message
+        self.careful = checked or gamma > 0
         self.moving = False  # the simulator itself is copying a message
-        self.watch = None
-        self.outputs = [None] * size
-        self.groups = [0] * size
-        self.polled = [set() for _ in range(size)]  # works that a rank polls and that are not complete
-        self.pollers = set()  # ranks that are ready only to poll again
-        self.looks = [(None, 0)] * size  # how often a rank polled while nothing changed
-        self.idle = set()  # ranks that polled so often that they now wait
+        self.watch = watch
+        self.gamma = gamma
         self.machine = machine
         self.only_link = machine.inside if machine.between is None else None
-        self.ports_out = [_Port() for _ in range(size)]
-        self.ports_in = [_Port() for _ in range(size)]
+        self.shared = machine.shared
         self.shared_out = defaultdict(_Port)
         self.shared_in = defaultdict(_Port)
+        if checked:
+            for rank in self.ranks:
+                rank.in_flight = {}
 
     # -- running
 
     def run(self, program, arguments, deadline):
         self.main = getcurrent()
-        self.ranks = [greenlet(self._rank_body(program, rank, arguments[rank])) for rank in range(self.size)]
-        self.switches = [each.switch for each in self.ranks]
-        for start in self.switches:
-            start()  # from here, since a greenlet goes on at the depth at which it was started
-        self.ready = [(0.0, rank) for rank in range(self.size)]
+        for rank in self.ranks:
+            rank.greenlet = greenlet(self._rank_body(program, rank, arguments[rank.number]))
+            rank.go_on = rank.greenlet.switch
+            rank.go_on()  # from here, since a greenlet goes on at the depth at which it was started
+            self.agenda.put(rank.now, rank.number)
         try:
-            while self.ready:
-                self.now_running = heappop(self.ready)[1]
-                self.switches[self.now_running]()
-        except _TimeIsUp:
+            while (number := self.agenda.pop()) is not None:
+                self.running = number
+                self.ranks[number].go_on()
+        except TimeIsUp:
             raise self._endless(deadline) from None
-        if any(not each.dead for each in self.ranks):
+        if any(not rank.greenlet.dead for rank in self.ranks):
             raise self._deadlock()
         self._nothing_left()
 
@@ -218,149 +324,147 @@ class _Clock:
         def body():
             self.main.switch()
             try:
-                output = program(*arguments, SimulatedDist(self, rank))
-            except (ProgramError, _TimeIsUp):
+                output = program(*arguments, SimulatedDist(rank))
+            except (ProgramError, TimeIsUp):
                 raise
             except Exception as error:
-                error.add_note(f"raised on simulated rank {rank}")
+                if isinstance(error, AttributeError) and isinstance(error.obj, SimulatedDist):
+                    error.args = (_lacks(error.name),)
+                error.add_note(f"raised on simulated rank {rank.number}")
                 raise
-            self.outputs[rank] = arguments[0] if output is None and arguments else output
+            rank.output = arguments[0] if output is None and arguments else output
 
         return body
 
     def pause(self):
-        """The running rank waits: let the rank with the earliest clock go on."""
-        if self.ready:
-            self.now_running = heappop(self.ready)[1]
-            self.switches[self.now_running]()
-        else:
+        """The running rank waits: let the rank that is next go on."""
+        number = self.agenda.pop()
+        if number is None:
             self.main.switch()
+        else:
+            self.running = number
+            self.ranks[number].go_on()
 
     def advance(self, rank, time):
         """The running rank's clock moves to `time`; ranks that are earlier go first."""
-        self.now[rank] = time
-        ready = self.ready
-        if ready and ready[0] < (time, rank):
-            self.now_running = heappushpop(ready, (time, rank))[1]
-            self.switches[self.now_running]()
-
-    def waited(self, work, began):
-        """A rank has waited for a work: note it in the trace, and let go of its buffer."""
-        rank = work.rank
-        if self.messages is not None and self.now[rank] > began:
-            label = f"to rank {work.peer}" if work.sends else f"from rank {work.peer}"
-            self.spans.append(Span(rank, began, self.now[rank], label, "wait"))
-        if self.in_flight is not None:
-            self.in_flight[rank].pop(work, None)
+        rank.now = time
+        if self.agenda.before(time, rank.number):
+            self.agenda.put(time, rank.number)
+            self.pause()
 
     def reduced(self, nbytes):
         """The running rank has reduced so many bytes."""
-        rank, start = self.now_running, self.now[self.now_running]
-        self.now[rank] = start + nbytes * self.gamma
+        rank = self.ranks[self.running]
+        start = rank.now
+        rank.now = start + nbytes * self.gamma
         if self.messages is not None:
-            self.spans.append(Span(rank, start, self.now[rank], "reduce"))
+            self.spans.append(_span((rank.number, start, rank.now, "reduce", "compute")))
 
     def look_again(self, rank, work):
         """A poll found nothing: others go on, and the rank's clock moves to when that may have changed."""
-        polled, now = self.polled[rank], self.now[rank]
+        polled, now = rank.polled, rank.now
         polled.add(work)
         moments = [each.end for each in polled if each.end is not None and each.end > now]
-        moments += [time for time, other in self.ready if other not in self.pollers]
+        moments += [time for time, other in self.agenda if not self.ranks[other].polls]
         if moments:
-            self.now[rank] = max(now, min(moments))
+            rank.now = max(now, min(moments))
             # Behind all that are ready at the same time, or it would poll for ever.
-            heappush(self.ready, (math.nextafter(self.now[rank], math.inf), rank))
-            self.pollers.add(rank)
+            self.agenda.put(math.nextafter(rank.now, math.inf), rank.number)
+            rank.polls = True
             self.pause()
-            self.pollers.discard(rank)
+            rank.polls = False
             return
-        state, looks = self.looks[rank]
-        if state != (self.count, len(self.unmatched)):
-            looks = 0
-        self.looks[rank] = (self.count, len(self.unmatched)), looks + 1
+        before, looks = rank.looks
+        state = self.count, len(self.unmatched)
+        looks = looks if state == before else 0
+        rank.looks = state, looks + 1
         if looks >= FRUITLESS_LOOKS:
-            self.idle.add(rank)
-            self.waiting[rank] = work
+            rank.waiting, rank.idle = work, True
             self.pause()
-            self.waiting[rank] = None
-            self.now[rank] = max(now, min(each.end for each in polled if each.end is not None))
+            rank.now = max(now, min((each.end for each in polled if each.end is not None), default=now))
 
-    # -- matching
+    # -- messages
 
-    def post(self, work, channel):
-        if self.gamma and self.ready and self.ready[0] < (self.now[work.rank], work.rank):
-            self.advance(work.rank, self.now[work.rank])  # it has computed: earlier ranks post first
-            work.posted = self.now[work.rank]
-        queue = self.unmatched.pop(channel, None)
-        if queue is None:
-            self.unmatched[channel] = [work]
-        elif queue[0].sends == work.sends:
-            queue.append(work)
-            self.unmatched[channel] = queue
+    def before_post(self, work):
+        """With γ or in checked mode there is more to do before a rank asks for a message."""
+        rank = work.rank
+        if self.gamma:
+            self.advance(rank, rank.now)  # it may have computed: earlier ranks go first
+            work.posted = rank.now
+        if rank.in_flight is not None:
+            rank.in_flight[work] = True
+
+    def meet(self, first, work, channel):
+        """A work comes where `first` already waits: they are the halves of a message, or two of one kind."""
+        sends = work.operation[0]
+        if first.operation[0] is sends:
+            self.queues[channel].append(work)
+            return
+        if self.queues and channel in self.queues:
+            self.unmatched[channel] = self.queues[channel].popleft()
+            if not self.queues[channel]:
+                del self.queues[channel]
         else:
-            other = queue.pop(0)
-            if queue:
-                self.unmatched[channel] = queue
-            if work.sends:
-                self.match(work, other)
-            else:
-                self.match(other, work)
+            del self.unmatched[channel]
+        send, receive = (work, first) if sends else (first, work)
+        self.move(send, receive)
+        rank = first.rank
+        if rank.waiting is first or rank.idle:
+            rank.waiting, rank.idle = None, False
+            self.agenda.put(first.end if first.end > rank.now else rank.now, rank.number)
 
-    def match(self, send, receive):
-        src, dst = send.rank, receive.rank
-        nbytes = send.nbytes
-        if nbytes != receive.nbytes or send.tensor.dtype != receive.tensor.dtype:
+    def move(self, send, receive):
+        """Both halves of a message have been asked for: it moves as soon as the ports allow it."""
+        source, target = send.operation[1], receive.operation[1]
+        nbytes = source.nbytes
+        if nbytes != target.nbytes or source.dtype is not target.dtype:
             raise _mismatch(send, receive)
-        link = self.only_link or self.machine.link(src, dst)
-        start = send.posted if send.posted > receive.posted else receive.posted
+        link = self.only_link or self.machine.link(receive.peer, send.peer)
         duration = link.alpha + nbytes * link.beta
-        way_out, way_in = self.ports_out[src], self.ports_in[dst]
-        shares = self.machine.shared and self.machine.shares(src, dst)
-        if not shares and way_out.free <= start and way_in.free <= start:
-            end = way_out.free = way_in.free = start + duration  # nothing to wait for: as most messages go
-        else:
-            ports = way_out, way_in
-            if shares:
-                ports += self.shared_out[self.machine.node(src)], self.shared_in[self.machine.node(dst)]
-            start = _book(ports, start, duration)
+        start = send.posted
+        if receive.posted > start:
+            start = receive.posted
+        way_out, way_in = send.rank.port_out, receive.rank.port_in
+        if self.shared or way_out.free > start or way_in.free > start:
+            start = _book(self.ports(send, receive), start, duration)
             end = start + duration
-        if self.watch is not None:
-            self.watch.on_message(self.message(send, receive, start, end), send.tensor, receive.tensor)
+        else:  # nothing to wait for: as most messages go
+            end = way_out.free = way_in.free = start + duration
+        if self.tells:
+            self.tell(send, receive, start, end)
         self.moving = True
-        receive.tensor.copy_(send.tensor)
+        target.copy_(source)
         self.moving = False
         self.count += 1
+        send.end = receive.end = end
+
+    def ports(self, send, receive):
+        """All that a message has to pass, one at a time."""
+        src, dst = receive.peer, send.peer
+        ports = send.rank.port_out, receive.rank.port_in
+        if self.machine.shares(src, dst):
+            ports += self.shared_out[self.machine.node(src)], self.shared_in[self.machine.node(dst)]
+        return ports
+
+    def tell(self, send, receive, start, end):
+        """Note a message in the trace, and tell of it who watches."""
+        _, source, dst, tag = send.operation
+        _, target, src, _ = receive.operation
+        places = _place(send.rank, source), _place(receive.rank, target)
+        message = _message((src, dst, source.nbytes, start, end, tag, send.posted, receive.posted, *places))
+        if self.watch is not None:
+            self.watch.on_message(message, source, target)
         if self.messages is not None:
-            self.messages.append(self.message(send, receive, start, end))
-        for work in (send, receive):
-            work.end = end
-            if work.waiter:
-                work.waiter = False
-                now = self.now[work.rank]
-                heappush(self.ready, (end if end > now else now, work.rank))
-            elif work.rank in self.idle:
-                self.idle.discard(work.rank)
-                heappush(self.ready, (max(end, self.now[work.rank]), work.rank))
-
-    def message(self, send, receive, start, end):
-        places = self.place(send.rank, send.tensor), self.place(receive.rank, receive.tensor)
-        return Message(
-            send.rank, receive.rank, send.nbytes, start, end, send.tag, send.posted, receive.posted, *places
-        )
-
-    def place(self, rank, tensor):
-        """Where a message lies: the rank's buffers are numbered as they are first used; first byte."""
-        buffers = self.buffers[rank]
-        key, first = tensor.untyped_storage().data_ptr(), tensor.storage_offset() * tensor.element_size()
-        number, _ = buffers.setdefault(key, (len(buffers), tensor))
-        return number, first
+            self.messages.append(message)
 
     def guard(self, tensor, written):
         """In checked mode: complain where the running rank uses a buffer that is in flight."""
-        rank = self.now_running
-        for work in self.in_flight[rank]:
-            if (written or not work.sends) and _overlap(tensor, work.tensor):
-                where = describe_place(_steps(sys._getframe())[-1:])
+        if self.moving:
+            return
+        rank = self.running
+        for work in self.ranks[rank].in_flight:
+            if (written or not work.sends) and overlap(tensor, work.tensor):
+                where = describe_place(program_steps(sys._getframe())[-1:])
                 if work.sends:
                     raise ProgramError(
                         f"rank {rank} changes the buffer that it is sending to rank {work.peer}  [{where}]: "
@@ -374,29 +478,30 @@ class _Clock:
     # -- what goes wrong
 
     def _deadlock(self):
-        stuck = [rank for rank in range(self.size) if not self.ranks[rank].dead]
-        waits = {rank: self.waiting[rank].peer for rank in stuck}
+        stuck = [rank.number for rank in self.ranks if not rank.greenlet.dead]
+        waits = {rank: self.ranks[rank].waiting.peer for rank in stuck}
         lines = ["deadlock." if len(stuck) == self.size else f"deadlock: {name_ranks(stuck)} can never finish."]
         for rank in stuck:
-            work = self.waiting[rank]
+            work = self.ranks[rank].waiting
             done = "" if work.peer in waits else ", which has finished"
-            place = describe_place(_steps(self.ranks[rank].gr_frame))
+            place = describe_place(program_steps(self.ranks[rank].greenlet.gr_frame))
             lines.append(f"rank {rank} {message_wait(work.sends, work.peer, done)}  [{place}]")
         if circle := describe_circle(waits):
             lines.append(circle)
         return Deadlock("\n  ".join(lines), waits)
 
     def _nothing_left(self):
-        for (src, dst, _), queue in sorted(self.unmatched.items(), key=lambda item: item[0][:2]):
-            for work in queue:
-                if work.sends:
-                    raise ProgramError(
-                        f"rank {src} sent {work.nbytes} bytes to rank {dst}, which never received them  [{_at(work)}]"
-                    )
-                raise ProgramError(f"rank {dst} asked for a message from rank {src}, which never sent it  [{_at(work)}]")
+        if self.unmatched:
+            work = min(self.unmatched.values(), key=_channel)
+            rank, peer = work.rank.number, work.peer
+            if work.sends:
+                raise ProgramError(
+                    f"rank {rank} sent {work.tensor.nbytes} bytes to rank {peer}, which never received them  [{_at(work)}]"
+                )
+            raise ProgramError(f"rank {rank} asked for a message from rank {peer}, which never sent it  [{_at(work)}]")
 
     def _endless(self, deadline):
-        rank = self.now_running
+        rank = self.running
         place = describe_place(deadline.steps) if deadline.steps else "its program"
         return ProgramError(
             f"the program had not ended after {deadline.seconds:g} s of real time; rank {rank} was running  [{place}]"
@@ -458,17 +563,26 @@ def _fill(port, start, end):
     port.gaps = [gap for gap in rest if gap[0] < gap[1]]
 
 
-def _overlap(one, other):
-    if one.untyped_storage().data_ptr() != other.untyped_storage().data_ptr():
-        return False
-    first, second = one.storage_offset() * one.element_size(), other.storage_offset() * other.element_size()
-    return first < second + other.nbytes and second < first + one.nbytes
+def _place(rank, tensor):
+    """Where a message lies: a rank's buffers are numbered as they are first used; first byte."""
+    first, buffers = tensor.storage_offset() * tensor.element_size(), rank.buffers
+    storage = tensor.untyped_storage().data_ptr()
+    number = buffers.get(storage)
+    if number is None:
+        number = buffers[storage] = len(buffers)
+        rank.kept.append(tensor)
+    return number, first
+
+
+def _channel(work):
+    """(sender, receiver) of a work."""
+    return (work.rank.number, work.peer) if work.sends else (work.peer, work.rank.number)
 
 
 def _mismatch(send, receive):
     return ProgramError(
-        f"rank {send.rank} sends {send.nbytes} bytes of {send.tensor.dtype} to rank {receive.rank}  [{_at(send)}], "
-        f"which expects {receive.nbytes} bytes of {receive.tensor.dtype}  [{_at(receive)}]: give both tensors one "
+        f"rank {send.rank.number} sends {send.tensor.nbytes} bytes of {send.tensor.dtype} to rank {send.peer}  [{_at(send)}], "
+        f"which expects {receive.tensor.nbytes} bytes of {receive.tensor.dtype}  [{_at(receive)}]: give both tensors one "
         "size and dtype"
     )
 
@@ -486,17 +600,6 @@ def _caller():
     return frame.f_code, frame.f_lasti
 
 
-def _steps(frame):
-    """The program's own frames, outermost first, as (function, line number, source)."""
-    steps = []
-    while frame:
-        code = frame.f_code
-        if code.co_filename != __file__ and os.sep + "torch" + os.sep not in code.co_filename:
-            steps.append((code.co_name, frame.f_lineno, linecache.getline(code.co_filename, frame.f_lineno).strip()))
-        frame = frame.f_back
-    return steps[::-1]
-
-
 # ---------------------------------------------------------------- torch.distributed, simulated
 
 
@@ -506,18 +609,6 @@ class Group:
 
     ranks: tuple
     number: int
-
-
-class P2POp:
-    """One entry of a batch, as torch's: `P2POp(dist.isend, tensor, peer)`."""
-
-    __slots__ = ("sends", "tensor", "peer", "tag")
-
-    def __init__(self, op, tensor, peer=None, group=None, tag=0, group_peer=None):
-        self.sends = op.__name__ == "isend"
-        self.tensor = tensor
-        self.peer = peer if group_peer is None else _global(group, group_peer)
-        self.tag = tag if group is None else (group.number, tag)
 
 
 def _global(group, rank):
@@ -531,180 +622,113 @@ class SimulatedDist:
     see `ringtree.algorithms.DEFAULTS`.
     """
 
-    ReduceOp = torch.distributed.ReduceOp
-    P2POp = P2POp
+    __slots__ = ("_rank",)  # and no __getattr__, which would make every call of a method slower
 
-    def __init__(self, clock, rank):
-        self._clock = clock
+    ReduceOp = torch.distributed.ReduceOp
+
+    def __init__(self, rank):
         self._rank = rank
 
     def get_rank(self, group=None):
+        rank = self._rank.number
         if group is None:
-            return self._rank
-        return group.ranks.index(self._rank) if self._rank in group.ranks else -1
+            return rank
+        return group.ranks.index(rank) if rank in group.ranks else -1
 
     def get_world_size(self, group=None):
-        return self._clock.size if group is None else len(group.ranks)
+        return self._rank.clock.size if group is None else len(group.ranks)
 
     def get_global_rank(self, group, group_rank):
         return _global(group, group_rank)
 
     def get_process_group_ranks(self, group=None):
-        return list(range(self._clock.size)) if group is None else list(group.ranks)
+        return list(range(self._rank.clock.size)) if group is None else list(group.ranks)
 
     def new_group(self, ranks=None, **_):
         """A group of these ranks. Every rank calls it, in the same order, as with torch."""
-        number = self._clock.groups[self._rank] = self._clock.groups[self._rank] + 1
-        return Group(tuple(sorted(range(self._clock.size) if ranks is None else ranks)), number)
+        self._rank.groups += 1
+        return Group(tuple(sorted(range(self._rank.clock.size) if ranks is None else ranks)), self._rank.groups)
 
     def isend(self, tensor, dst=None, group=None, tag=0, group_dst=None):
-        peer = dst if group_dst is None else _global(group, group_dst)
-        return self._post(True, tensor, peer, tag if group is None else (group.number, tag), _caller())
+        return self._post((self.P2POp(self.isend, tensor, dst, group, tag, group_dst),), _caller())[0]
 
     def irecv(self, tensor, src=None, group=None, tag=0, group_src=None):
-        peer = src if group_src is None else _global(group, group_src)
-        return self._post(False, tensor, peer, tag if group is None else (group.number, tag), _caller())
+        return self._post((self.P2POp(self.irecv, tensor, src, group, tag, group_src),), _caller())[0]
 
     def send(self, tensor, dst=None, group=None, tag=0, group_dst=None):
-        peer = dst if group_dst is None else _global(group, group_dst)
-        self._post(True, tensor, peer, tag if group is None else (group.number, tag), _caller()).wait()
+        self._post((self.P2POp(self.isend, tensor, dst, group, tag, group_dst),), _caller())[0].wait()
 
     def recv(self, tensor, src=None, group=None, tag=0, group_src=None):
-        peer = src if group_src is None else _global(group, group_src)
-        self._post(False, tensor, peer, tag if group is None else (group.number, tag), _caller()).wait()
-        return peer
+        work = self._post((self.P2POp(self.irecv, tensor, src, group, tag, group_src),), _caller())[0]
+        work.wait()
+        return work.peer
+
+    def P2POp(self, op, tensor, peer=None, group=None, tag=0, group_peer=None):
+        """An entry for `batch_isend_irecv`: `op` is `dist.isend` or `dist.irecv`."""
+        peer = peer if group_peer is None else _global(group, group_peer)
+        return op.__name__ == "isend", tensor, peer, tag if group is None else (group.number, tag)
 
     def batch_isend_irecv(self, operations):
-        place, post = _caller(), self._post
-        return [post(each.sends, each.tensor, each.peer, each.tag, place) for each in operations]
+        return self._post(operations, _caller())
 
-    def _post(self, sends, tensor, peer, tag, place):
-        clock, rank = self._clock, self._rank
-        if peer.__class__ is not int or not 0 <= peer < clock.size or peer == rank:
-            raise self._wrong_peer(peer, sends)
-        work = _Work(clock, rank, peer, sends, tensor, tag, place)
-        if clock.in_flight is not None:
-            clock.in_flight[rank][work] = True
-        clock.post(work, (rank, peer, tag) if sends else (peer, rank, tag))
-        return work
+    def _post(self, operations, place):
+        """Ask for halves of messages: returns their works. Where the other half is there, the message moves."""
+        rank = self._rank
+        clock, number = rank.clock, rank.number
+        size, unmatched, new_work = clock.size, clock.unmatched, clock.work
+        works = []
+        for operation in operations:
+            sends, _, peer, tag = operation
+            if type(peer) is not int or not 0 <= peer < size or peer == number:
+                raise self._wrong_peer(peer, sends)
+            work = new_work()
+            work.rank = rank
+            work.operation = operation
+            work.place = place
+            work.posted = rank.now
+            work.end = None
+            if clock.careful:
+                clock.before_post(work)
+            channel = number * size + peer if sends else peer * size + number
+            if tag != 0:
+                channel = channel, tag
+            first = unmatched.setdefault(channel, work)
+            if first is not work:
+                clock.meet(first, work, channel)
+            works.append(work)
+        return works
 
     def _wrong_peer(self, peer, sends):
-        what = "itself" if peer == self._rank else f"rank {peer!r}"
+        rank, size = self._rank.number, self._rank.clock.size
+        what = "itself" if peer == rank else f"rank {peer!r}"
         verb = "send to" if sends else "receive from"
         return ProgramError(
-            f"rank {self._rank} wants to {verb} {what}: give another rank, from 0 to {self._clock.size - 1}  "
-            f"[{describe_place(_steps(sys._getframe())[-1:])}]"
+            f"rank {rank} wants to {verb} {what}: give another rank, from 0 to {size - 1}  "
+            f"[{describe_place(program_steps(sys._getframe())[-1:])}]"
         )
 
-    def __getattr__(self, name):
+
+COLLECTIVES = (
+    "broadcast", "reduce", "all_reduce", "scatter", "gather", "all_gather", "all_gather_single", "all_gather_into_tensor",
+    "reduce_scatter", "reduce_scatter_single", "reduce_scatter_tensor", "all_to_all", "all_to_all_single", "barrier",
+)  # fmt: skip
+
+
+def _collective(name):
+    def call(dist, *args, **kwargs):
         from ringtree import algorithms
 
-        if name in algorithms.DEFAULTS:
-            return lambda *args, **kwargs: algorithms.call(name, self, *args, **kwargs)
-        raise AttributeError(
-            f"the simulator has no {name!r}: rank programs use get_rank, get_world_size, send, recv, isend, irecv, "
-            f"P2POp, batch_isend_irecv, new_group and the collectives {', '.join(algorithms.DEFAULTS)}"
-        )
+        return algorithms.call(name, dist, *args, **kwargs)
+
+    return call
 
 
-# ---------------------------------------------------------------- deadline, γ, checked mode
+for _name in COLLECTIVES:
+    setattr(SimulatedDist, _name, _collective(_name))
 
 
-class _TimeIsUp(BaseException):
-    pass
-
-
-class _Deadline:
-    """Interrupts a program that does not end: raises _TimeIsUp where it runs."""
-
-    def __init__(self, seconds):
-        self.seconds = seconds
-        self.steps = None
-        self._thread = threading.get_ident()
-
-    def __enter__(self):
-        self._timer = threading.Timer(self.seconds, self._interrupt)
-        self._timer.daemon = True
-        self._timer.start()
-        return self
-
-    def _interrupt(self):
-        self.steps = _steps(sys._current_frames()[self._thread])[-1:]
-        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self._thread), ctypes.py_object(_TimeIsUp))
-
-    def __exit__(self, *_):
-        self._timer.cancel()
-
-
-REDUCTIONS = {"add", "add_", "maximum", "minimum", "mul", "mul_", "bitwise_and", "bitwise_or", "bitwise_xor"}
-
-
-class _Watch(TorchDispatchMode):
-    """Sees each tensor operation: charges γ for reducing, and guards buffers that are in flight."""
-
-    def __init__(self, clock, gamma):
-        super().__init__()
-        self.clock, self.gamma = clock, gamma
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        clock = self.clock
-        if clock.in_flight is not None and not clock.moving and not function.is_view:
-            self.guard(function, args, kwargs or {})
-        result = function(*args, **(kwargs or {}))
-        if self.gamma and function._schema.name.removeprefix("aten::") in REDUCTIONS:
-            clock.reduced(result.nbytes)
-        return result
-
-    def guard(self, function, args, kwargs):
-        writes = [argument.alias_info is not None and argument.alias_info.is_write for argument in function._schema.arguments]
-        names = {argument.name: write for argument, write in zip(function._schema.arguments, writes)}
-        used = [*zip(args, writes), *((value, names.get(name, False)) for name, value in kwargs.items())]
-        for value, written in used:
-            for tensor in value if isinstance(value, list | tuple) else (value,):
-                if isinstance(tensor, torch.Tensor):
-                    self.clock.guard(tensor, written)
-
-
-class _Reads(TorchFunctionMode):
-    """Sees what reads a tensor without an operation of its own."""
-
-    def __init__(self, clock):
-        super().__init__()
-        self.clock = clock
-
-    def __torch_function__(self, function, types, args=(), kwargs=None):
-        if function in (torch.Tensor.tolist, torch.Tensor.numpy):
-            self.clock.guard(args[0], written=False)
-        return function(*args, **(kwargs or {}))
-
-
-class _Sketches(TorchFunctionMode):
-    """Charges γ for reducing sketches, of which torch's dispatcher never hears."""
-
-    def __init__(self, clock):
-        super().__init__()
-        self.clock = clock
-
-    def __torch_function__(self, function, types, args=(), kwargs=None):
-        result = function(*args, **(kwargs or {}))
-        if isinstance(result, Sketch) and function.__name__ in REDUCTIONS:
-            self.clock.reduced(result.nbytes)
-        return result
-
-
-@contextlib.contextmanager
-def _watching(clock, gamma, checked):
-    with contextlib.ExitStack() as modes:
-        # A run makes many objects and no circles of them: looking for circles less often saves a tenth.
-        modes.callback(gc.set_threshold, *gc.get_threshold())
-        gc.set_threshold(100_000, 20, 20)
-        clock.gamma = gamma
-        if checked:
-            clock.in_flight = [{} for _ in range(clock.size)]
-            clock.notes = True
-            modes.enter_context(_Reads(clock))
-        if gamma:
-            modes.enter_context(_Sketches(clock))
-        if checked or gamma:
-            modes.enter_context(_Watch(clock, gamma))
-        yield
+def _lacks(name):
+    return (
+        f"the simulator has no {name!r}: rank programs use get_rank, get_world_size, send, recv, isend, irecv, "
+        f"P2POp, batch_isend_irecv, new_group and the collectives {', '.join(COLLECTIVES)}"
+    )

@@ -8,12 +8,20 @@ can, and nothing moves.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import torch
 
 
+_new = object.__new__
+
+
 class Sketch:
-    """The size of a one-dimensional tensor: `count` elements of `dtype`."""
+    """The size of a one-dimensional tensor: `count` elements of `dtype`.
+
+    home: the sketch of which this one is a part, from element `offset` on; None for a whole
+    (itself would be a circle of references, and every sketch would wait for the garbage collector).
+    """
 
     __slots__ = ("count", "dtype", "nbytes", "offset", "home")
 
@@ -22,10 +30,17 @@ class Sketch:
         self.dtype = dtype
         self.nbytes = count * dtype.itemsize
         self.offset = offset
-        self.home = self if home is None else home
+        self.home = home
 
     def _part(self, start, stop):
-        return Sketch(max(0, stop - start), self.dtype, self.offset + start, self.home)
+        # without __init__, whose call takes longer than what it does: most sketches are parts
+        part = _new(Sketch)
+        part.count = count = stop - start if stop > start else 0
+        part.dtype = dtype = self.dtype
+        part.nbytes = count * dtype.itemsize
+        part.offset = self.offset + start
+        part.home = self.untyped_storage()
+        return part
 
     # what it says of itself, as a tensor does
 
@@ -50,10 +65,11 @@ class Sketch:
         return self.offset
 
     def untyped_storage(self):
-        return self
+        return self if self.home is None else self.home
 
     def data_ptr(self):
-        return id(self.home)
+        """An address of its own for the whole of which it is a part, plus where the part begins."""
+        return id(self.untyped_storage()) + self.offset * self.dtype.itemsize
 
     def is_contiguous(self):
         return True
@@ -76,8 +92,7 @@ class Sketch:
         return self._part(start, start + length)
 
     def tensor_split(self, sections):
-        whole, more = divmod(self.count, sections)
-        return _Parts(self, sections, whole, more)
+        return _Parts(self, sections)
 
     def split(self, sizes):
         if isinstance(sizes, int):
@@ -96,12 +111,17 @@ class Sketch:
     # what would touch the contents
 
     def clone(self):
-        return Sketch(self.count, self.dtype)
+        copy = _new(Sketch)
+        copy.count, copy.dtype, copy.nbytes, copy.offset, copy.home = self.count, self.dtype, self.nbytes, 0, None
+        return copy
 
     def _same(self, *_, **__):
         return self
 
-    copy_ = div_ = zero_ = fill_ = clamp_ = _same
+    div_ = zero_ = fill_ = clamp_ = _same
+
+    def copy_(self, other, non_blocking=False):
+        return self
 
     def add_(self, other):
         return torch.add(self, other, out=self)
@@ -122,25 +142,34 @@ class Sketch:
 class _Parts(Sequence):
     """What tensor_split gives, each part made when it is asked for: a thousand ranks have a million of them."""
 
-    __slots__ = ("sketch", "sections", "whole", "more")
+    __slots__ = ("home", "cuts")
 
-    def __init__(self, sketch, sections, whole, more):
-        self.sketch, self.sections, self.whole, self.more = sketch, sections, whole, more
+    def __init__(self, sketch, sections):
+        self.home = sketch.untyped_storage()
+        self.cuts = _cuts(sketch.count, sketch.dtype, sketch.offset, sections)
 
     def __len__(self):
-        return self.sections
+        return len(self.cuts)
 
     def __getitem__(self, key):
-        sections, whole, more, sketch = self.sections, self.whole, self.more, self.sketch
-        if key.__class__ is slice:
-            return tuple(self[i] for i in range(*key.indices(sections)))
-        if key < 0:
-            key += sections
-        if not 0 <= key < sections:
-            raise IndexError(f"there are {sections} parts, and no such part")
-        if key < more:
-            return Sketch(whole + 1, sketch.dtype, sketch.offset + key * (whole + 1), sketch.home)
-        return Sketch(whole, sketch.dtype, sketch.offset + key * whole + more, sketch.home)
+        if type(key) is slice:
+            return tuple(self[i] for i in range(*key.indices(len(self.cuts))))
+        part = _new(Sketch)
+        part.count, part.dtype, part.nbytes, part.offset = self.cuts[key]
+        part.home = self.home
+        return part
+
+
+@lru_cache(maxsize=8)
+def _cuts(count, dtype, offset, sections):
+    """(count, dtype, bytes, offset) of each part: every rank cuts alike, so they are worked out once for all."""
+    whole, more = divmod(count, sections)
+    cuts = []
+    for part in range(sections):
+        count = whole + 1 if part < more else whole
+        cuts.append((count, dtype, count * dtype.itemsize, offset))
+        offset += count
+    return cuts
 
 
 def _reduced(one, other, out=None):
@@ -152,7 +181,7 @@ def _joined(parts):
 
 
 def _like(sketch, dtype=None, **_):
-    return Sketch(sketch.count, dtype or sketch.dtype)
+    return sketch.clone() if dtype is None else Sketch(sketch.count, dtype)
 
 
 REDUCING = ("add", "mul", "maximum", "minimum", "bitwise_and", "bitwise_or", "bitwise_xor")

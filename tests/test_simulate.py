@@ -1,5 +1,8 @@
 """The simulator: a rank program's own results and times, and clear words for what is wrong with it."""
 
+import gc
+import heapq
+import json
 import time
 
 import pytest
@@ -10,7 +13,7 @@ from hypothesis import strategies as st
 from ringtree import algorithms
 from ringtree.algorithms import ring_all_gather, ring_all_reduce, two_trees_all_reduce
 from ringtree.cost import Link, Machine
-from ringtree.simulate import Deadlock, ProgramError, simulate
+from ringtree.simulate import COLLECTIVES, Agenda, Deadlock, ProgramError, simulate
 from ringtree.sketch import Sketch
 
 LINK = Link(2.0, 0.5)  # a message of n bytes takes 2 + n/2 seconds
@@ -210,6 +213,69 @@ def test_of_two_messages_polled_for_the_first_to_arrive_is_seen_first():
     assert run(program, 4).outputs[0] == [2, 1]
 
 
+def test_a_rank_that_polls_for_one_message_goes_on_polling_when_another_comes():
+    def program(dist):
+        rank, x, y = dist.get_rank(), byte_tensor(4), byte_tensor(4)
+        if rank == 0:
+            works = [dist.irecv(x, 3), dist.irecv(y, 1)]
+            while not works[1].is_completed():
+                pass
+            works[0].wait()
+        if rank == 1:
+            dist.recv(x, 3)
+            dist.send(x, 0)
+        if rank == 2:
+            dist.send(x, 3)
+        if rank == 3:
+            work = dist.irecv(x, 2)
+            while not work.is_completed():
+                pass
+            dist.send(x, 0)  # by now rank 0 has polled so often that it waits
+            dist.send(x, 1)
+
+    assert messages(run(program, 4).trace) == [(2, 3, 0.0, 4.0), (3, 0, 4.0, 8.0), (3, 1, 8.0, 12.0), (1, 0, 12.0, 16.0)]
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_rank_that_polls_for_two_messages_sees_whichever_comes(first):
+    def program(dist):
+        rank, x, y = dist.get_rank(), byte_tensor(4), byte_tensor(4)
+        if rank == 0:
+            works = {1: dist.irecv(x, 1), 2: dist.irecv(y, 2)}
+            works[first + 1].is_completed()
+            while works:
+                for peer in [peer for peer, work in works.items() if work.is_completed()]:
+                    works.pop(peer)
+                    if peer == 1:
+                        dist.send(x, 2)  # rank 2 answers only this
+        if rank == 1:
+            work = dist.irecv(x, 3)
+            while not work.is_completed():
+                pass
+            dist.send(x, 0)  # by now rank 0 has polled so often that it waits
+        if rank == 2:
+            dist.recv(x, 0)
+            dist.send(x, 0)
+        if rank == 3:
+            dist.send(x, 1)
+
+    assert messages(run(program, 4).trace) == [(3, 1, 0.0, 4.0), (1, 0, 4.0, 8.0), (0, 2, 8.0, 12.0), (2, 0, 12.0, 16.0)]
+
+
+@settings(max_examples=200, deadline=None, derandomize=True)
+@given(st.lists(st.one_of(st.none(), st.tuples(st.integers(0, 3), st.integers(0, 9))), max_size=40))
+def test_the_earliest_rank_goes_first_and_of_those_at_one_time_the_smallest(steps):
+    agenda, heap = Agenda(), []
+    for step in steps:
+        if step is None:
+            assert agenda.pop() == (heapq.heappop(heap)[1] if heap else None)
+        elif step[1] not in [rank for _, rank in heap]:  # a rank is on the agenda once
+            assert agenda.before(*step) == (bool(heap) and heap[0] < step)
+            agenda.put(*step)
+            heapq.heappush(heap, step)
+        assert sorted(agenda) == sorted(heap)
+
+
 def test_reducing_takes_gamma_a_byte():
     def program(x, dist):
         other = torch.zeros_like(x)
@@ -224,6 +290,20 @@ def test_reducing_takes_gamma_a_byte():
     result = simulate(program, inputs, LINK, gamma=0.25)
     assert result.makespan == 6.0 + 2.0
     assert result.trace.time(1, "compute") == 2.0
+
+
+def test_a_rank_that_has_reduced_asks_for_its_messages_after_ranks_that_are_earlier():
+    def program(dist):
+        x = byte_tensor(4)
+        if dist.get_rank() == 0:
+            for work in [dist.irecv(byte_tensor(4), 1), dist.irecv(byte_tensor(4), 2)]:
+                work.wait()
+        else:
+            if dist.get_rank() == 1:
+                x.add_(1)  # takes until 1.0
+            dist.send(x, 0)
+
+    assert messages(run(program, 3, gamma=0.25).trace) == [(2, 0, 0.0, 4.0), (1, 0, 4.0, 8.0)]
 
 
 def test_the_same_input_gives_the_same_trace():
@@ -366,7 +446,8 @@ def test_uneven_blocks_go_to_and_fro():
     def program(dist):
         rank = dist.get_rank()
         output = torch.zeros(3 if rank == 0 else 1)
-        dist.all_to_all_single(output, torch.arange(2.0) + 10 * rank, [1, 2] if rank == 0 else [1, 0], [1, 1] if rank == 0 else [2, 0])
+        received, sent = ([1, 2], [1, 1]) if rank == 0 else ([1, 0], [2, 0])
+        dist.all_to_all_single(output, torch.arange(2.0) + 10 * rank, received, sent)
         return output.tolist()
 
     assert run(program, 2).outputs == [[0.0, 10.0, 11.0], [1.0]]
@@ -383,6 +464,22 @@ def test_a_programs_own_messages_do_not_meet_those_of_a_collective():
         return x.item(), y.item()
 
     assert run(program, 3).outputs == [(3.0, 2.0), (3.0, 0.0), (3.0, 1.0)]
+
+
+def test_a_queue_of_messages_on_one_way_keeps_its_order():
+    def program(dist):
+        numbers = [torch.tensor([number]) for number in range(5)] if dist.get_rank() == 0 else [torch.tensor([-1])] * 5
+        if dist.get_rank() == 0:
+            for work in [dist.isend(each, 1) for each in numbers]:
+                work.wait()
+            return None
+        return [dist.recv(each, 0) or each.item() for each in numbers]
+
+    assert run(program, 2).outputs[1] == [0, 1, 2, 3, 4]
+
+
+def test_every_collective_that_the_simulator_has_is_run_as_a_named_algorithm():
+    assert set(COLLECTIVES) == set(algorithms.DEFAULTS)
 
 
 def test_what_the_simulator_lacks_is_named():
@@ -446,7 +543,10 @@ def test_polling_for_what_never_comes_is_a_deadlock():
 
 @pytest.mark.parametrize(
     "theirs, said",
-    [(torch.zeros(3), "which expects 12 bytes of torch.float32"), (torch.zeros(2, dtype=torch.int32), "which expects 8 bytes of torch.int32")],
+    [
+        (torch.zeros(3), "which expects 12 bytes of torch.float32"),
+        (torch.zeros(2, dtype=torch.int32), "which expects 8 bytes of torch.int32"),
+    ],
 )
 def test_sizes_and_dtypes_have_to_agree(theirs, said):
     def program(x, dist):
@@ -511,6 +611,26 @@ def test_a_program_that_loops_for_ever_is_ended():
     assert time.monotonic() - began < 5
 
 
+def test_a_program_that_is_stopped_inside_a_library_is_told_by_its_own_line_first():
+    def program(dist):
+        while True:
+            json.dumps(list(range(1000)), indent=1)
+
+    with pytest.raises(ProgramError, match=r"rank 0 was running  .program, line \d+: "):
+        run(program, 1, seconds=0.3)
+
+
+@pytest.mark.parametrize("program", [lambda dist: None, lambda dist: dist.send(byte_tensor(1), 1 - dist.get_rank())])
+def test_the_garbage_collector_is_left_as_it_was(program):
+    gc.unfreeze()
+    before = gc.get_threshold()
+    try:
+        run(program, 2)
+    except Deadlock:
+        pass
+    assert (gc.get_threshold(), gc.get_freeze_count()) == (before, 0)
+
+
 def test_no_ranks_are_refused():
     with pytest.raises(ValueError, match="simulate got no inputs"):
         simulate(ring_all_reduce, [], LINK)
@@ -573,16 +693,40 @@ def test_a_sketch_is_cut_as_a_tensor_is():
     for count in (0, 3, 10):
         sketch, tensor = Sketch(count), torch.zeros(count)
         for parts in (1, 3, 4):
-            cut = sketch.tensor_split(parts)
-            assert [len(part) for part in cut] == [len(part) for part in tensor.tensor_split(parts)]
+            cut, real = sketch.tensor_split(parts), tensor.tensor_split(parts)
+            assert [len(part) for part in cut] == [len(part) for part in real]
             assert [part.storage_offset() for part in cut if len(part)] == [
-                part.storage_offset() for part in tensor.tensor_split(parts) if len(part)
+                part.storage_offset() for part in real if len(part)
             ]
-            assert len(cut[-1]) == len(tensor.tensor_split(parts)[-1])
-            assert [len(part) for part in cut[1:] + cut[:1]] == [len(part) for part in (*tensor.tensor_split(parts)[1:], tensor.tensor_split(parts)[0])]
+            assert len(cut[-1]) == len(real[-1])
+            assert [len(part) for part in cut[1:] + cut[:1]] == [len(part) for part in real[1:] + real[:1]]
         assert (sketch.nbytes, sketch[1:].numel(), sketch.shape) == (tensor.nbytes, tensor[1:].numel(), tensor.shape)
     with pytest.raises(IndexError):
         Sketch(4).tensor_split(2)[2]
+
+
+def test_a_sketch_goes_away_without_the_garbage_collector():
+    def alive():
+        return sum(type(each) is Sketch for each in gc.get_objects())
+
+    gc.disable()
+    try:
+        before, sketch = alive(), Sketch(10)
+        parts = [sketch.tensor_split(3)[1], sketch[2:], torch.empty_like(sketch), sketch.clone()]
+        assert alive() == before + 1 + len(parts)
+        del sketch, parts
+        assert alive() == before
+    finally:
+        gc.enable()
+
+
+def test_parts_of_a_sketch_lie_in_it_and_parts_of_parts_too():
+    sketch = Sketch(12)
+    inner = sketch.tensor_split(2)[1].tensor_split(3)[2]
+    assert (inner.storage_offset(), len(inner)) == (10, 2)
+    assert inner.untyped_storage() is sketch
+    assert inner.data_ptr() == sketch.data_ptr() + 40
+    assert Sketch(12).data_ptr() != sketch.data_ptr()
 
 
 def test_a_sketch_says_what_it_cannot_do():
