@@ -2,6 +2,7 @@
 # make test   everything that proves the project
 # make lab    JupyterLab on the notebooks
 # make notebooks   run the notebooks again and store their outputs, text only
+# make gpu-record   on a machine with an NVIDIA GPU: run everything over NCCL and record it (ARGS=--help)
 # make clean  remove what was built (`make distclean`: the environment too)
 
 PYTHON ?= python3
@@ -16,7 +17,7 @@ endif
 
 NBVAL := --nbval --nbval-cell-timeout 300 --nbval-sanitize-with tests/nbval_sanitize.cfg
 
-.PHONY: book test lab notebooks clean distclean
+.PHONY: book test lab notebooks gpu-record clean distclean
 .DEFAULT_GOAL := book
 
 book: $(READY)
@@ -33,6 +34,9 @@ lab: $(READY)
 
 notebooks: $(READY)
 	@$(RUN) book/normalise.py --execute
+
+gpu-record: $(READY)
+	@$(RUN) book/gpu_record.py $(ARGS)
 
 clean:
 	rm -rf _build .pytest_cache .hypothesis

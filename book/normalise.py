@@ -8,7 +8,6 @@ top in a fresh kernel.
 
 import argparse
 import copy
-import itertools
 import re
 import sys
 from pathlib import Path
@@ -36,8 +35,6 @@ def normalise(notebook):
     found.metadata = nbformat.from_dict({"kernelspec": KERNEL, "language_info": {"name": "python"}})
     found.nbformat, found.nbformat_minor = 4, 5
     count = 0
-    # nbval takes a cell without a number for one that was never run.
-    numbers = itertools.count(1)
     for cell in found.cells:
         cell.metadata = nbformat.from_dict({key: cell.metadata[key] for key in cell.metadata if key in KEPT_METADATA})
         if cell.cell_type == "code":
