@@ -17,13 +17,19 @@ SWEEP = figures.sweep("v100_n2_p8")
 FITS = {"one line": fit.fit_line(*SWEEP), "smaller of two": fit.fit_lines(*SWEEP)}
 
 
+def half_to_twice(sizes):
+    return LINK.time(sizes) / 2, LINK.time(sizes) * 2
+
+
 def all_pictures():
     return {
         "shares": draw.shares(LINK, [1024, 1e6, 1e9]),
         "model": draw.model(LINK),
         "times": draw.times({"measured": SWEEP}, FITS, title="Eight"),
         "machines": draw.times({name: figures.sweep(name) for name in ("h200_p8", "l40s_p4_ring", "v100_n1_p4")}),
+        "bands": draw.times({"measured": SWEEP}, {"forecast": LINK.time}, bands={"forecast": half_to_twice}),
         "residuals": draw.residuals(*SWEEP, FITS),
+        "ratios": draw.ratios({"4 ranks": {"one": ([8, 64], [0.5, 1.1]), "two": ([8, 64], [3, 1])}, "8 ranks": {"one": ([8, 64], [1, 1])}}),
         "compare": draw.compare([("a", 20, 5), ("b", 10, 9)], ("one", "two"), "miss, %"),
         "before_after": draw.before_after([[1], [2], None], [[3], None, [3]], title="A sum"),
         "holdings": draw.holdings([("then", [[1, 2]] * 8, None), ("now", [["a", None]] * 8, None)]),
@@ -35,7 +41,7 @@ def pictures():
     return all_pictures()
 
 
-NAMES = ["shares", "model", "times", "machines", "residuals", "compare", "before_after", "holdings"]
+NAMES = ["shares", "model", "times", "machines", "bands", "residuals", "ratios", "compare", "before_after", "holdings"]
 
 
 def luminance(colour):
@@ -177,6 +183,55 @@ def test_before_and_after_need_the_same_ranks():
 def test_messages_of_no_bytes_have_no_place_on_a_logarithmic_axis():
     svg = draw.times({"m": ([0, 1, 1024], [1e-6, 1e-6, 2e-6])}).svg
     assert "nan" not in svg.lower() and "1 KiB" in svg
+
+
+@pytest.fixture
+def drawn(monkeypatch):
+    """Drawing functions give matplotlib's figure itself, so that what was drawn can be read."""
+    from ringtree.draw import costs
+
+    monkeypatch.setattr(costs, "picture", lambda fig, alt: fig)
+    return draw
+
+
+def test_a_band_reaches_from_the_low_to_the_high_of_its_fit(drawn):
+    sizes = np.array([1.0, 2.0**30])
+    ax = drawn.times({"measured": (sizes, LINK.time(sizes))}, {"forecast": LINK.time}, bands={"forecast": half_to_twice}).axes[0]
+    corners = ax.collections[0].get_paths()[0].vertices
+    at_the_end = corners[np.isclose(corners[:, 0], 2.0**30), 1]
+    assert np.isclose(at_the_end.min(), LINK.time(2.0**30) / 2) and np.isclose(at_the_end.max(), LINK.time(2.0**30) * 2)
+
+
+def test_a_forecast_far_from_what_was_measured_is_still_in_the_picture(drawn):
+    sizes = np.array([1.0, 2.0**30])
+    far = {"forecast": lambda n: 100 * LINK.time(n)}
+    ax = drawn.times({"measured": (sizes, LINK.time(sizes))}, far, bands={"forecast": lambda n: (LINK.time(n), 300 * LINK.time(n))}).axes[0]
+    assert ax.get_ylim()[1] > 300 * LINK.time(2.0**30)
+
+
+def test_a_band_without_its_fit_is_refused():
+    with pytest.raises(ValueError, match="band for 'forcast', which is no fit; the fits are: forecast"):
+        draw.times({"measured": SWEEP}, {"forecast": LINK.time}, bands={"forcast": half_to_twice})
+
+
+def test_twice_as_long_and_half_as_long_are_equally_far_from_right(drawn):
+    fig = drawn.ratios({"4 ranks": {"one": ([8, 64], [2, 0.5])}, "8 ranks": {"one": ([8, 64], [1, 9])}})
+    heights = [float(fig.axes[0].transData.transform((8, ratio))[1]) for ratio in (0.5, 1, 2)]
+    assert np.isclose(heights[2] - heights[1], heights[1] - heights[0])
+    assert fig.axes[0].get_ylim() == fig.axes[1].get_ylim()
+    low, high = fig.axes[0].get_ylim()
+    assert high > 9 and np.isclose(low * high, 1)
+
+
+def test_each_predictor_is_named_once_in_the_last_panel_that_has_it(drawn):
+    fig = drawn.ratios({"4 ranks": {"one": ([8], [2]), "two": ([8], [3])}, "8 ranks": {"one": ([8], [1])}})
+    assert [[text.get_text() for text in ax.texts] for ax in fig.axes] == [["two"], ["one"]]
+
+
+def test_ratios_need_something_to_draw():
+    for bad in ({}, {"4 ranks": {}}, {"4 ranks": {"one": ([0], [1])}}, {"4 ranks": {"one": ([8], [0])}}):
+        with pytest.raises(ValueError, match="at least one panel"):
+            draw.ratios(bad)
 
 
 def test_labels_at_the_right_end_do_not_overlap():

@@ -21,6 +21,7 @@ from processes import shared
 
 import ringtree
 from ringtree import logs, measure
+from ringtree.algorithms import ring_all_reduce
 from ringtree.cost import Link
 from ringtree.engines import launchers
 from ringtree.errors import UsageError
@@ -429,6 +430,11 @@ def test_an_error_on_a_rank_keeps_what_was_measured(ranks, capsys):
         measure.measure(picky, sizes=[64, 128, 1024, 2048], of="all_reduce", **QUICK)
     assert caught.value.measured["size"].tolist() == [64, 128]
     assert capsys.readouterr().out == measure.table_text(caught.value.measured) + "\n"
+
+
+def test_an_algorithm_of_ours_may_be_given_as_the_function_that_it_is(ranks):
+    table = measure.measure(ring_all_reduce, sizes=[64], show=False, **QUICK)
+    assert (table.collective[0], table.program[0], table.wrong[0]) == ("all_reduce", "ring_all_reduce", 0)
 
 
 def test_after_a_hang_the_ranks_are_back_and_nothing_is_lost(ranks):

@@ -1,6 +1,6 @@
 """Pictures of costs, of traces and of who holds what. Every function returns a `Picture`."""
 
-from .costs import compare, curves, model, residuals, shares, times
+from .costs import compare, curves, model, ratios, residuals, shares, times
 from .machines import link_speeds, model_memory, node_links, ranks_on_nodes, topology_matrix
 from .picture import Picture, picture
 from .player import Player, player
@@ -22,6 +22,7 @@ __all__ = [
     "model",
     "times",
     "residuals",
+    "ratios",
     "compare",
     "ranks_on_nodes",
     "node_links",

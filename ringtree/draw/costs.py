@@ -78,16 +78,24 @@ def model(link: Link, low: float = 1.0, high: float = 1e9, title: str = "", alt:
 @styled
 def times(
     measured: Mapping[str, tuple],
-    fits: Mapping[str, Link | Sequence[Link]] | None = None,
+    fits: Mapping[str, Link | Sequence[Link] | Callable] | None = None,
     title: str = "",
     alt: str | None = None,
+    *,
+    bands: Mapping[str, Callable] | None = None,
 ) -> Picture:
     """Measured times over size as dots, and fitted lines, both axes logarithmic.
 
     measured: label → (sizes in bytes, times in seconds); fits: label → a Link, or several of which
-    the fastest counts. Each is named at its right end. Messages of 0 bytes have no place on a
-    logarithmic axis and are left out.
+    the fastest counts, or a function from an array of bytes to seconds. bands: label of a fit → a function from an
+    array of bytes to (low, high) seconds, shaded in the colour of that fit. Each is named at its right end. Messages
+    of 0 bytes have no place on a logarithmic axis and are left out.
+
+    Raises ValueError when a band belongs to no fit.
     """
+    stray = [label for label in bands or {} if label not in (fits or {})]
+    if stray:
+        raise ValueError(f"times() was given a band for {stray[0]!r}, which is no fit; the fits are: {', '.join(fits or {}) or 'none'}.")
     measured = {label: _without_empty(*points) for label, points in measured.items()}
     fig, ax = figure(720, 380)
     low = min(np.min(sizes) for sizes, _ in measured.values())
@@ -99,14 +107,20 @@ def times(
         ax.plot(sizes, seconds, **{"linestyle": "none", **joined}, marker="o", color=colour, zorder=3)
         labels.append((label, sizes.max(), seconds[np.argmax(sizes)], colour))
     grid = np.logspace(np.log10(low), np.log10(high), 300)
+    shown = [np.asarray(seconds, dtype=float) for _, seconds in measured.values()]
     for index, (label, links) in enumerate((fits or {}).items()):
         colour = CURVE_COLOURS[index % len(CURVE_COLOURS)]
-        predicted = predict(links, grid)
+        predicted = links(grid) if callable(links) else predict(links, grid)
+        shown.extend([predicted] if callable(links) else [])
+        if label in (bands or {}):
+            edges = bands[label](grid)
+            ax.fill_between(grid, *edges, color=colour, alpha=0.18, linewidth=0)
+            shown.extend(edges)
         ax.plot(grid, predicted, color=colour, linestyle=_dash(index), linewidth=2.5)
-        for link in [] if isinstance(links, Link) else links:
+        for link in [] if isinstance(links, Link) or callable(links) else links:
             ax.plot(grid, link.time(grid), color=colour, linestyle=":", linewidth=1.2, alpha=0.8)
         labels.append((label, high, predicted[-1], colour))
-    seconds = np.concatenate([np.asarray(t, dtype=float) for _, t in measured.values()])
+    seconds = np.concatenate(shown)
     _size_axis(ax, low, high, binary=True)
     _time_axis(ax, seconds.min() / 1.6, seconds.max() * 1.6)
     ax.set(xlabel="message size", ylabel="time")
@@ -150,6 +164,42 @@ def residuals(
     if title:
         fig.suptitle(title, x=0.01, ha="left", fontsize=14, weight="bold")
     return picture(fig, alt or f"Miss of the measured times in per cent, over the message size: {'; '.join(fits)}.")
+
+
+@styled
+def ratios(panels: Mapping[str, Mapping[str, tuple]], title: str = "", alt: str | None = None) -> Picture:
+    """Predicted over measured time, over the message size: one panel a measured run, one curve a predictor.
+
+    panels: label → {predictor → (sizes in bytes, predicted / measured)}. All panels have one logarithmic scale, on
+    which twice as long and half as long are equally far from 1. A predictor is named in the last panel that has it.
+    Messages of 0 bytes are left out.
+
+    Raises ValueError when there is nothing to draw, a predictor has no sizes, or a ratio is not above 0.
+    """
+    panels = {label: {name: _without_empty(*points) for name, points in each.items()} for label, each in panels.items()}
+    every = [points for each in panels.values() for points in each.values()]
+    if not every or not all(len(off) and np.min(off) > 0 for _, off in every):
+        raise ValueError("ratios() draws predicted / measured; give at least one panel, sizes for each predictor, and ratios above 0.")
+    sizes, off = (np.concatenate(column) for column in zip(*every))
+    names = list(dict.fromkeys(name for each in panels.values() for name in each))
+    last = {name: label for label, each in panels.items() for name in each}
+    fig, axes = figure(720, 110 + 118 * len(panels), nrows=len(panels), squeeze=False, sharex=True)
+    for ax, (label, each) in zip(axes[:, 0], panels.items()):
+        ax.axhline(1, color=INK, linewidth=1)
+        for name, points in each.items():
+            place = names.index(name)
+            look = {"color": CURVE_COLOURS[place], "linestyle": _dash(place), "marker": "oDs^"[place % 4]}
+            ax.plot(*points, **look, linewidth=1.5, markersize=4.5)
+        ax.set_title(label, fontsize=13)
+        _ratio_axis(ax, 1.15 * max(1.5, float(np.exp(np.abs(np.log(off)).max()))))
+        _size_axis(ax, np.min(sizes), np.max(sizes), binary=True)
+    axes[-1, 0].set_xlabel("message size")
+    for ax, (label, each) in zip(axes[:, 0], panels.items()):
+        ends = [(name, x[-1], y[-1], CURVE_COLOURS[names.index(name)]) for name, (x, y) in each.items() if last[name] == label]
+        _name_right_ends(fig, ax, ends)
+    if title:
+        fig.suptitle(title, x=0.01, ha="left", fontsize=14, weight="bold")
+    return picture(fig, alt or f"Predicted over measured time, by message size, for {'; '.join(panels)}: {', '.join(names)}.")
 
 
 @styled
@@ -296,6 +346,20 @@ def _time_axis(ax, low: float, high: float) -> None:
     ax.yaxis.set_minor_locator(NullLocator())
     ax.set_yticklabels([seconds_text(tick) for tick in ticks])
     ax.grid(True)
+
+
+def _ratio_axis(ax, reach: float) -> None:
+    """A logarithmic axis of factors from 1/reach to reach, around 1, with five labels at most."""
+    far = max(step for step in (1.2, 1.5, 2, 5, 10, 100, 1000) if step < reach)
+    near = {5: [2], 100: [10], 1000: [30]}.get(far, [])  # where there is room for one more
+    steps = [*near, far]
+    ticks = [*(1 / step for step in reversed(steps)), 1, *steps]
+    ax.set_yscale("log")
+    ax.set_ylim(1 / reach, reach)
+    ax.yaxis.set_major_locator(FixedLocator(ticks))
+    ax.yaxis.set_minor_locator(NullLocator())
+    ax.set_yticklabels([f"× {tick:.0f}" if tick > 9 else f"× {tick:.2g}" for tick in ticks])
+    ax.grid(True, axis="y")
 
 
 def _note(ax, x, y, text, offset, color=INK, ha="left", **more) -> None:

@@ -11,7 +11,7 @@ import threading
 import time
 
 from ringtree.errors import UsageError
-from ringtree.measure.collectives import check_link, describe
+from ringtree.measure.collectives import check_link, describe, sendable
 from ringtree.measure.timing import check_settings, time_collective
 
 SMALLEST, LARGEST = 8, 1 << 24  # bytes of a sweep that says nothing else
@@ -86,7 +86,7 @@ def measure(
     sizes = checked_sizes(what, sizes, crew, **settings, options=options)
     rows, attrs = [], crew.provenance(link) | {"settings": settings_in_words(settings)}
     try:
-        for row in sweep(crew, what, sizes, options, **settings):
+        for row in sweep(crew, sendable(what), sizes, options, **settings):
             rows.append(row)
     except BaseException as error:
         error.measured = frame(rows, attrs)
