@@ -111,13 +111,16 @@ def overlap(one, other):
 
 def program_steps(frame):
     """The program's own frames, outermost first, as (function, line number, source)."""
-    steps = []
+    places = []
+    # Nothing here may wait, not even for a file: the program would run on, and a frame that it leaves has no caller.
     while frame:
-        code = frame.f_code
-        if code.co_filename not in OWN_FILES and os.sep + "torch" + os.sep not in code.co_filename:
-            steps.append((code.co_name, frame.f_lineno, linecache.getline(code.co_filename, frame.f_lineno).strip()))
+        places.append((frame.f_code, frame.f_lineno))
         frame = frame.f_back
-    return steps[::-1]
+    return [
+        (code.co_name, line, linecache.getline(code.co_filename, line).strip())
+        for code, line in reversed(places)
+        if code.co_filename not in OWN_FILES and os.sep + "torch" + os.sep not in code.co_filename
+    ]
 
 
 class TimeIsUp(BaseException):
