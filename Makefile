@@ -15,6 +15,8 @@ ifdef SHARE_GPUS
 export RINGTREE_SHARE_GPUS := $(SHARE_GPUS)
 endif
 
+# Tests wait more than they compute, and two at a time is what they are tried with.
+WORKERS ?= 2
 NBVAL := --nbval --nbval-cell-timeout 300 --nbval-sanitize-with tests/nbval_sanitize.cfg
 
 .PHONY: book test lab notebooks gpu-record clean distclean
@@ -24,10 +26,10 @@ book: $(READY)
 	@$(RUN) book/build.py
 
 # The book is built first, so that one pytest run proves everything; a build that failed
-# leaves no stamp, and the built book's own tests then fail and say so.
+# leaves no stamp, and the built book's own tests then fail and say so. A file's tests stay together.
 test: $(READY)
 	-@$(RUN) book/build.py
-	@$(RUN) -m pytest $(NBVAL) tests notebooks $(wildcard labs/source) $(ARGS)
+	@$(RUN) -m pytest $(NBVAL) -n $(WORKERS) --dist loadfile tests notebooks $(wildcard labs/source) $(ARGS)
 
 lab: $(READY)
 	@$(RUN) -m jupyter lab --notebook-dir . $(ARGS)
