@@ -1,10 +1,12 @@
 """Fitting a machine to several world sizes, and judging it by what it has not seen."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
 
-from ringtree import figures, fit
+from ringtree import figures, fit, nccl
 from ringtree.predict import Model, Protocol
 
 SIZES = 2 ** np.arange(3, 28)
@@ -150,6 +152,20 @@ def test_published_sizes_left_out_are_predicted_within_8_percent(prefix):
 def test_another_cluster_with_other_software_is_predicted_by_the_same_code():
     held = fit.held_out(family("osu_vnode_host"))
     assert held[held.between].miss.abs().median() < 0.1
+
+
+@pytest.mark.parametrize("name", ["h100_aws_n2_p16", "b200_n4_p32"])
+def test_a_cluster_that_answers_by_nccls_own_model_is_predicted(name):
+    """NVLS, capped protocols and the tree's corrections are in that model and not in ours."""
+    random, parts = np.random.default_rng(1), []
+    for nodes in (1, 2, 4, 8):
+        platform = replace(nccl.published(name), nodes=nodes)
+        times = np.array([nccl.choice("all_reduce", int(size), platform).seconds for size in SIZES])
+        times *= np.exp(random.normal(0, 0.03, len(SIZES)))
+        what = {"run": str(nodes), "collective": "all_reduce", "ranks": platform.ranks, "nodes": nodes}
+        parts.append(pd.DataFrame({**what, "size": SIZES, "time": times}))
+    held = fit.held_out(pd.concat(parts))
+    assert medians(held[held.between]).max() <= 0.15
 
 
 def test_what_is_predicted_was_not_seen():
