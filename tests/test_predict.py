@@ -1,6 +1,7 @@
 """Models of machines: closed forms, the fastest of several ways, and programs simulated on them."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -92,6 +93,13 @@ def test_a_program_is_simulated_on_each_protocol_and_its_start_added():
         for one in (QUICK, FULL)
     ]
     assert model.time(rabenseifner_all_reduce, LONG, 8)[0] == pytest.approx(min(expected))
+
+
+def test_a_simulated_program_enters_the_network_once_where_there_are_several_nodes():
+    near, far = Model((QUICK,)), Model((replace(QUICK, enter_network=QUICK.enter_network + 1e-3),))
+    for nodes, more in ((1, 0), (2, 1e-3)):
+        times = [model.time(ring_all_reduce, 1024, 8, nodes)[0] for model in (near, far)]
+        assert times[1] - times[0] == pytest.approx(more)
 
 
 def test_inside_a_node_the_simulated_ring_is_the_closed_form():
