@@ -417,6 +417,8 @@ def checked(samples) -> pd.DataFrame:
         wrong = ~samples[name].isin(known)
         if wrong.any():
             raise ValueError(f"a sample's {name} is {samples[name][wrong].iloc[0]!r}; give one of {', '.join(filter(None, known))}.")
+    if (samples.ranks < 2).any():
+        raise ValueError("a sample has 1 rank, which has nobody to talk to; give samples of 2 ranks or more.")
     if (samples.ranks % samples.nodes).any():
         raise ValueError("a sample's ranks are not a multiple of its nodes; the model needs as many ranks on every node.")
     falling = samples.groupby(_RUN, sort=False)["size"].diff() <= 0
