@@ -19,6 +19,9 @@ endif
 WORKERS ?= 2
 NBVAL := --nbval --nbval-cell-timeout 300 --nbval-sanitize-with tests/nbval_sanitize.cfg
 
+# Kernels that two test workers start at once must not race for ports.
+book test notebooks gpu-record: export JUPYTER_DEFAULT_PROVISIONER_NAME := ringtree-unix-sockets
+
 .PHONY: book test lab notebooks gpu-record clean distclean
 .DEFAULT_GOAL := book
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import atexit
 import functools
 import os
-import socket
 import traceback
 from datetime import timedelta
 
 import torch.multiprocessing as multiprocessing
+from torch.distributed import TCPStore
 
 
 class Processes:
@@ -22,13 +22,11 @@ class Processes:
     def __init__(self, size: int):
         os.environ.setdefault("OMP_NUM_THREADS", "1")
         context = multiprocessing.get_context("spawn")
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
+        self._store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
         self._pipes, self._processes = [], []
         for rank in range(size):
             here, there = context.Pipe()
-            process = context.Process(target=_serve, args=(there, rank, size, port), daemon=True)
+            process = context.Process(target=_serve, args=(there, rank, size, self._store.port), daemon=True)
             process.start()
             there.close()
             self._pipes.append(here)
@@ -72,7 +70,7 @@ def _serve(pipe, rank: int, size: int, port: int) -> None:
     torch.set_num_threads(1)
     dist.init_process_group(
         "gloo",
-        init_method=f"tcp://127.0.0.1:{port}",
+        store=dist.TCPStore("127.0.0.1", port, is_master=False),
         rank=rank,
         world_size=size,
         timeout=timedelta(seconds=30),

@@ -1,0 +1,34 @@
+"""Notebook kernels that no port can keep from starting.
+
+Jupyter chooses five TCP ports for a kernel, lets them go, and the kernel binds them when it has
+started. On a machine where ranks start meanwhile, one of the ports may be taken by then; where it
+is the iopub port, ipykernel does not even end, and whoever asked for the kernel waits a minute
+in vain. Unix sockets in a folder of the kernel's own have no such gap. `make test` and
+`make book` ask for them by JUPYTER_DEFAULT_PROVISIONER_NAME=ringtree-unix-sockets.
+"""
+
+import os
+import shutil
+import tempfile
+
+from jupyter_client.provisioning import LocalProvisioner
+
+
+class UnixSocketProvisioner(LocalProvisioner):
+    """A kernel process of this machine whose channels are Unix sockets, not TCP ports."""
+
+    folder = None
+
+    async def pre_launch(self, **options):
+        manager = self.parent
+        if manager.transport == "tcp":
+            self.folder = tempfile.mkdtemp(prefix="kernel-")
+            manager.transport = "ipc"
+            manager.cache_ports = False
+            manager.ip = os.path.join(self.folder, "channel")
+        return await super().pre_launch(**options)
+
+    async def cleanup(self, restart=False):
+        await super().cleanup(restart)
+        if self.folder and not restart:
+            shutil.rmtree(self.folder, ignore_errors=True)

@@ -1,0 +1,100 @@
+"""What starts beside another of its kind does not race it for a port."""
+
+import errno
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+import zmq
+from live import kernel
+
+from ringtree.engines import forkserver, launchers
+
+ROOT = Path(__file__).parent.parent
+OVER_UNIX_SOCKETS = ("JUPYTER_DEFAULT_PROVISIONER_NAME", "ringtree-unix-sockets")
+linux = pytest.mark.skipif(sys.platform != "linux", reason="ranks are forked on Linux only")
+
+TAKE_WHAT_IS_FREE = """
+import resource, socket
+limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
+taken = []
+try:
+    while True:
+        taken.append(socket.socket())
+        taken[-1].setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        taken[-1].bind(("127.0.0.1", 0))
+except OSError:
+    print(*[port.getsockname()[1] for port in taken[:-1]])
+"""
+
+
+@pytest.fixture
+def ports():
+    yield forkserver.hold_ports(200)
+    while forkserver.held:
+        forkserver.held.pop().close()
+
+
+@linux
+def test_ports_that_a_controller_chose_are_given_to_no_other(ports):
+    said = subprocess.run([sys.executable, "-c", TAKE_WHAT_IS_FREE], capture_output=True, text=True, check=True).stdout
+    taken = set(map(int, said.split()))
+    assert len(taken) > 500, "too few ports were taken for the test to mean much"
+    assert not taken & set(ports)
+    with socket.socket() as other, pytest.raises(OSError) as refused:
+        other.bind(("127.0.0.1", ports[0]))
+    assert refused.value.errno == errno.EADDRINUSE
+
+
+@linux
+def test_the_controller_itself_can_listen_on_them(ports):
+    assert len(set(ports)) == 200
+    with zmq.Context() as context, context.socket(zmq.ROUTER) as there, context.socket(zmq.DEALER) as here:
+        there.bind(f"tcp://127.0.0.1:{ports[0]}")
+        here.connect(f"tcp://127.0.0.1:{ports[0]}")
+        here.send(b"hello")
+        assert there.poll(10_000)
+        assert there.recv_multipart()[-1] == b"hello"
+
+
+@linux
+def test_a_live_controller_holds_the_ports_that_it_listens_on(monkeypatch):
+    monkeypatch.setenv(*OVER_UNIX_SOCKETS)
+    with kernel() as live:
+        answer = live.run("import ringtree; ranks = ringtree.start(2); print(ranks._cluster.controller.pid)")
+        controller = psutil.Process(int(answer.text.split()[-1]))
+        listening = [port for port in controller.net_connections("tcp") if port.status == psutil.CONN_LISTEN]
+        assert listening
+        assert len(sockets_that_only_hold_a_port(controller.pid)) >= len(listening)
+
+
+def sockets_that_only_hold_a_port(pid):
+    """Linux lists TCP sockets that listen or are connected, Unix sockets and others; not those only bound."""
+    process = Path("/proc", str(pid))
+    links = [os.readlink(descriptor) for descriptor in (process / "fd").iterdir()]
+    numbers = {link.removeprefix("socket:[").rstrip("]") for link in links if link.startswith("socket:")}
+    listed = [line.split() for kind in ("tcp", "tcp6", "udp", "unix", "netlink") for line in (process / "net" / kind).open()]
+    return {number for number in numbers if not any(number in words for words in listed)}
+
+
+def test_a_kernel_of_the_suite_has_no_port_to_lose(monkeypatch):
+    monkeypatch.setenv(*OVER_UNIX_SOCKETS)
+    with kernel() as live:
+        assert live.run("print(6 * 7)").text == "42\n"
+        live.manager.restart_kernel(now=True)
+        live.client.wait_for_ready(timeout=60)
+        assert live.run("print(6 * 7)").text == "42\n"
+        folder = Path(live.manager.ip).parent
+        assert [channel.is_socket() for channel in folder.iterdir()] == [True] * 5
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize("target", ["test", "book", "notebooks"])
+def test_make_starts_its_kernels_in_that_way(target):
+    said = subprocess.run(["make", "-np", target], cwd=ROOT, capture_output=True, text=True).stdout
+    assert f"{target}: {' := '.join(OVER_UNIX_SOCKETS)}\n" in said
