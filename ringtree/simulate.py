@@ -419,6 +419,8 @@ class _Clock:
         nbytes = source.nbytes
         if nbytes != target.nbytes or source.dtype is not target.dtype:
             raise _mismatch(send, receive)
+        if not (source.is_contiguous() and target.is_contiguous()):
+            raise _with_gaps(receive if source.is_contiguous() else send)
         link = self.only_link or self.machine.link(receive.peer, send.peer)
         duration = link.alpha + nbytes * link.beta
         start = send.posted
@@ -587,6 +589,14 @@ def _mismatch(send, receive):
     )
 
 
+def _with_gaps(work):
+    way = f"sends rank {work.peer}" if work.sends else f"receives from rank {work.peer} into"
+    return ProgramError(
+        f"rank {work.rank.number} {way} a tensor with gaps in memory, which torch.distributed refuses  [{_at(work)}]: "
+        "give a contiguous one (x.contiguous() makes a copy)"
+    )
+
+
 def _at(work):
     code, instruction = work.place
     # a line is worked out only where it is told: that takes longer than a message
@@ -665,10 +675,17 @@ class SimulatedDist:
 
     def P2POp(self, op, tensor, peer=None, group=None, tag=0, group_peer=None):
         """An entry for `batch_isend_irecv`: `op` is `dist.isend` or `dist.irecv`."""
+        try:
+            sends = SENDS[op.__func__]
+        except (AttributeError, KeyError, TypeError):
+            raise self._misuse(f"gives P2POp {getattr(op, '__name__', repr(op))}: give it dist.isend or dist.irecv") from None
         peer = peer if group_peer is None else _global(group, group_peer)
-        return op.__name__ == "isend", tensor, peer, tag if group is None else (group.number, tag)
+        return sends, tensor, peer, tag if group is None else (group.number, tag)
 
     def batch_isend_irecv(self, operations):
+        if not operations or type(operations) is not list:
+            given = "an empty list" if operations == [] else f"a {type(operations).__name__}"
+            raise self._misuse(f"gives batch_isend_irecv {given}: give it a list of one or more dist.P2POp")
         return self._post(operations, _caller())
 
     def _post(self, operations, place):
@@ -678,7 +695,12 @@ class SimulatedDist:
         size, unmatched, new_work = clock.size, clock.unmatched, clock.work
         works = []
         for operation in operations:
-            sends, _, peer, tag = operation
+            try:
+                sends, _, peer, tag = operation
+            except (TypeError, ValueError):
+                raise self._misuse(
+                    f"gives batch_isend_irecv a list with a {type(operation).__name__}: give it a list of dist.P2POp"
+                ) from None
             if type(peer) is not int or not 0 <= peer < size or peer == number:
                 raise self._wrong_peer(peer, sends)
             work = new_work()
@@ -701,12 +723,16 @@ class SimulatedDist:
     def _wrong_peer(self, peer, sends):
         rank, size = self._rank.number, self._rank.clock.size
         what = "itself" if peer == rank else f"rank {peer!r}"
-        verb = "send to" if sends else "receive from"
-        return ProgramError(
-            f"rank {rank} wants to {verb} {what}: give another rank, from 0 to {size - 1}  "
-            f"[{describe_place(program_steps(sys._getframe())[-1:])}]"
+        return self._misuse(
+            f"wants to {'send to' if sends else 'receive from'} {what}: give another rank, from 0 to {size - 1}"
         )
 
+    def _misuse(self, what):
+        where = describe_place(program_steps(sys._getframe())[-1:])
+        return ProgramError(f"rank {self._rank.number} {what}  [{where}]")
+
+
+SENDS = {SimulatedDist.isend: True, SimulatedDist.irecv: False}
 
 COLLECTIVES = (
     "broadcast", "reduce", "all_reduce", "scatter", "gather", "all_gather", "all_gather_single", "all_gather_into_tensor",

@@ -590,6 +590,36 @@ def test_a_peer_is_another_rank(peer, said):
     assert "dist.send(x, peer)" in str(problem.value)
 
 
+@pytest.mark.parametrize("sender, said", [(0, "rank 0 sends rank 1"), (1, "rank 0 receives from rank 1 into")])
+def test_a_message_has_no_gaps_in_memory(sender, said):
+    def program(x, dist):
+        mine = x[::2] if dist.get_rank() == 0 else x[:2]
+        dist.send(mine, 1 - sender) if dist.get_rank() == sender else dist.recv(mine, sender)
+
+    with pytest.raises(ProgramError, match=f"{said} a tensor with gaps in memory") as problem:
+        simulate(program, [torch.zeros(4)] * 2, LINK)
+    assert "dist.send(mine" in str(problem.value)
+
+
+@pytest.mark.parametrize(
+    "operations, said",
+    [
+        (lambda dist, x: [dist.P2POp(dist.send, x, 1)], "rank 0 gives P2POp send: give it dist.isend or dist.irecv"),
+        (lambda dist, x: [dist.P2POp("isend", x, 1)], "rank 0 gives P2POp 'isend': give it dist.isend or dist.irecv"),
+        (lambda dist, x: [], "rank 0 gives batch_isend_irecv an empty list: give it a list of one or more dist.P2POp"),
+        (lambda dist, x: dist.P2POp(dist.isend, x, 1), "batch_isend_irecv a tuple: give it a list of one or more dist.P2POp"),
+        (lambda dist, x: [dist.isend], "rank 0 gives batch_isend_irecv a list with a method: give it a list of dist.P2POp"),
+    ],
+)
+def test_a_batch_is_a_list_of_isends_and_irecvs(operations, said):
+    def program(x, dist):
+        dist.batch_isend_irecv(operations(dist, x))
+
+    with pytest.raises(ProgramError, match=said) as problem:
+        simulate(program, [torch.zeros(1)] * 2, LINK)
+    assert "line" in str(problem.value)
+
+
 def test_an_error_of_the_program_says_on_which_rank():
     def program(dist):
         if dist.get_rank() == 1:

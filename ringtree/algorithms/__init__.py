@@ -117,6 +117,7 @@ class _Members:
         return self.dist.irecv(tensor, group=self.group, tag=self.TAG, group_src=src)
 
     def P2POp(self, op, tensor, peer):
+        op = self.dist.isend if op == self.isend else self.dist.irecv
         return self.dist.P2POp(op, tensor, group=self.group, tag=self.TAG, group_peer=peer)
 
     def root(self, rank, group_rank):
