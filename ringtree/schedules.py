@@ -15,7 +15,6 @@ byte. Links that the ranks of a node share are not counted in.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import accumulate

@@ -86,7 +86,7 @@ def alive(processes):
 def wait_gone(processes, seconds=5.0):
     """Whether these processes are all gone within `seconds`."""
     until = time.monotonic() + seconds
-    while remaining := alive(processes):
+    while alive(processes):
         if time.monotonic() > until:
             return False
         time.sleep(0.05)

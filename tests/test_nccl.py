@@ -6,7 +6,7 @@ import pytest
 
 from ringtree import figures, nccl
 from ringtree.errors import UsageError
-from ringtree.nccl import Communicator, Graph, Platform, choice, model, predict_from_table, read_platform, read_tuning
+from ringtree.nccl import Communicator, Graph, Platform, choice, model, predict_from_table, read_platform, read_tuning, tuning
 
 H200 = replace(nccl.published("h200_p8"), version="2.30")
 V100_NODES = nccl.published("v100_n2_p8")
@@ -311,7 +311,7 @@ def test_what_is_picked_is_the_fastest_and_takes_longer_for_more_bytes(run, coll
 
 def test_of_two_equal_times_nccls_first_wins():
     times = {("tree", "Simple"): 2.0, ("ring", "LL"): 1.0, ("ring", "LL128"): None, ("nvls", "Simple"): 1.0}
-    assert nccl._fastest(times, "all_reduce") == ("ring", "LL", 1.0)
+    assert tuning.fastest(times, "all_reduce") == ("ring", "LL", 1.0)
 
 
 def test_eight_h200_go_from_ring_to_the_switch_where_it_was_seen():

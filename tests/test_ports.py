@@ -12,7 +12,7 @@ import pytest
 import zmq
 from live import kernel
 
-from ringtree.engines import forkserver, launchers
+from ringtree.engines import forkserver
 
 ROOT = Path(__file__).parent.parent
 OVER_UNIX_SOCKETS = ("JUPYTER_DEFAULT_PROVISIONER_NAME", "ringtree-unix-sockets")

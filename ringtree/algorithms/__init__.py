@@ -160,7 +160,7 @@ def _scatter(dist, algorithm, tensor, scatter_list=None, src=None, group_src=Non
 
 
 def _gather(dist, algorithm, tensor, gather_list=None, dst=None, group_dst=None):
-    root, rank, size = dist.root(dst, group_dst), dist.get_rank(), dist.get_world_size()
+    root, rank = dist.root(dst, group_dst), dist.get_rank()
     whole = _with_my_shard(dist, tensor)
     algorithm(whole, dist, root)
     if rank == root:
