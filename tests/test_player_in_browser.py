@@ -167,6 +167,17 @@ def test_messages_move_unless_the_reader_wants_stillness(opened):
     assert page.evaluate("+document.querySelector('input').value") == 1
 
 
+def test_every_press_is_a_step_however_quickly_one_follows_another(opened):
+    page = opened("ring")
+    page.evaluate("for (let i = 0; i < 4; i++) document.querySelector('[data-do=next]').click()")
+    wait_for(page, "+document.querySelector('input').value === 4")
+    click(page, "play")
+    wait_for(page, "document.querySelector('input').value > 4")
+    click(page, "next")  # while it plays: on to the end of this step, and no further
+    assert page.evaluate("+document.querySelector('input').value") == 5
+    assert not page.evaluate("!!document.querySelector('.rt-running')")
+
+
 def test_the_keyboard_steps_plays_and_jumps(opened):
     page = opened("ring")
     page.evaluate("document.querySelector('figure').focus()")

@@ -72,7 +72,12 @@
         run(last);
         if (running) play.setAttribute("aria-label", "Pause");
       },
-      next: () => { const to = Math.floor(at + 1e-9) + 1; if (running) { stop(); show(to); } else if (at < last) run(to); },
+      next: () => {
+        // Pressed again while a step still moves: that step is done at once and the next one begins.
+        const playing = play.classList.contains("rt-running");
+        if (running) { stop(); show(Math.floor(at + 1e-9) + 1); }
+        if (at < last && !playing) run(Math.floor(at + 1e-9) + 1);
+      },
       last: () => { stop(); show(last); },
     };
     for (const button of figure.querySelectorAll("button")) button.onclick = actions[button.dataset.do];
