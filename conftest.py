@@ -1,4 +1,8 @@
-"""What pytest needs to know about notebooks: pictures and HTML are not compared, their text is."""
+"""What pytest needs to know about notebooks: pictures and HTML are not compared, their text is; kernels do without ports."""
+
+import os
+
+os.environ.setdefault("JUPYTER_DEFAULT_PROVISIONER_NAME", "ringtree-unix-sockets")  # see ringtree/kernels.py
 
 PICTURES = ("text/html", "text/markdown", "image/svg+xml", "application/javascript")
 

@@ -3,8 +3,8 @@
 Jupyter chooses five TCP ports for a kernel, lets them go, and the kernel binds them when it has
 started. On a machine where ranks start meanwhile, one of the ports may be taken by then; where it
 is the iopub port, ipykernel does not even end, and whoever asked for the kernel waits a minute
-in vain. Unix sockets in a folder of the kernel's own have no such gap. `make test` and
-`make book` ask for them by JUPYTER_DEFAULT_PROVISIONER_NAME=ringtree-unix-sockets.
+in vain. Unix sockets in a folder of the kernel's own have no such gap. The Makefile and pytest's
+conftest.py ask for them by JUPYTER_DEFAULT_PROVISIONER_NAME=ringtree-unix-sockets.
 """
 
 import os

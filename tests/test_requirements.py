@@ -18,7 +18,7 @@ import lock  # noqa: E402
 
 FOLDERS = ("ringtree", "book", "notebooks", "labs", "tests", "hub", "benchmarks")
 # Not imported by any file of ours, but called by the Makefile, by _config.yml or by the notebooks' magics.
-CALLED = {"jupyterlab", "nbval", "pytest-xdist", "jupyter-book", "myst-nb", "sphinx-book-theme"}
+CALLED = {"jupyterlab", "jupyterlab-myst", "nbval", "pytest-xdist", "jupyter-book", "myst-nb", "sphinx-book-theme"}
 
 # Not on PyPI: what a benchmark is compared with, where the system has it (Debian: python3-simgrid).
 OF_THE_SYSTEM = {"simgrid"}
