@@ -10,6 +10,7 @@ rank = engine id. On every rank the names `torch`, `dist`, `rank`, `world_size` 
 import atexit
 import contextlib
 import os
+import pickle
 import re
 import shutil
 import signal
@@ -277,7 +278,7 @@ class Ranks:
                     place.device,
                     {"NCCL_HOSTID": f"rank{rank}", **SHARED_GPU} if shared else {},
                     2 * self.timeout,
-                    os.path.join(self._folder, f"stack-{rank}.txt"),
+                    self._stack_file(rank),
                 )
                 for rank, place in enumerate(self.places)
             ],
@@ -344,9 +345,24 @@ class Ranks:
         return deadline.finish(self, result, list(range(self.size)), timeout or self.timeout)
 
     def pull(self, name):
-        """The variable `name` of every rank, as a list by rank."""
+        """The variable `name` of every rank, as a list by rank. UsageError where a rank has none, or none that can be sent."""
         self._check_running()
-        return [self.client[i].pull(name, block=True) for i in range(self.size)]
+        waiting = [self.client[i].apply_async(onrank.pickled, name) for i in range(self.size)]
+        return [self._pulled(i, name, result) for i, result in enumerate(waiting)]
+
+    def _pulled(self, i, name, result):
+        from ipyparallel.error import RemoteError
+
+        try:
+            data = result.get()
+            return self.client[i].pull(name, block=True) if data is None else pickle.loads(data)
+        except RemoteError as error:
+            raise UsageError(f"rank {i} cannot give {name!r}: {error.evalue}") from None
+        except AttributeError as error:
+            raise UsageError(
+                f"rank {i} has in {name} what this notebook's kernel does not know ({error}): pull numbers, strings, "
+                "tensors, or lists and dicts of them"
+            ) from None
 
     def push(self, names):
         """Set variables on every rank: {"name": value}."""
@@ -391,7 +407,7 @@ class Ranks:
         """
         if not self._is_here(i):
             return []
-        with open(os.path.join(self._folder, f"stack-{i}.txt")) as stacks:
+        with open(self._stack_file(i)) as stacks:
             threads = stacks.read().split("most recent call first):")
         lines = [re.findall(r'File "[^"]*ipykernel_[^"]*", line (\d+) in (\S+)', thread) for thread in threads]
         last = next((found for found in reversed(lines) if found), [])
@@ -432,8 +448,14 @@ class Ranks:
             time.sleep(0.05)  # its nanny looks five times a second
         return None
 
+    def _stack_file(self, i):
+        return os.path.join(self._folder, f"stack-{i}.txt")
+
     def last_words(self, i):
-        """The last line that a rank's process wrote to its log, or None."""
+        """What ended a rank's process, in its own words: a C++ exception's, or the last line of its log; or None."""
+        with contextlib.suppress(OSError):
+            with open(f"{self._stack_file(i)}.words", errors="replace") as words:
+                return words.read().partition("what():")[2].strip() or None
         path = os.path.join(self._folder, "log")
         with contextlib.suppress(OSError):
             for name in os.listdir(path):

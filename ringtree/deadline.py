@@ -131,34 +131,38 @@ def _waits(place):
 
 def describe(ranks, outcome, ids):
     """The report (the same text on every run of the same program) and its details."""
-    lines, details = [], []
-    alike = {}
+    told, details, alike = {}, [], {}  # told: by whether it is the cause of the rest, and the first rank it is about
     for i, error in outcome.errors.items():
         alike.setdefault(_raised(outcome, error), []).append(i)
-    lines += [f"{name_ranks(same)} {what}" for what, same in alike.items()]
-    if outcome.died or outcome.stuck:
-        lines.insert(0, _headline(outcome))
+    told.update({(what == LOST, same[0]): f"{name_ranks(same)} {what}" for what, same in alike.items()})
     if outcome.errors and not outcome.died:
         first, error = next(iter(outcome.errors.items()))
         details += [f"rank {first}:", *(_no_addresses(line) for line in error.traceback.splitlines())]
-    for i in sorted({*outcome.died, *outcome.stuck, *outcome.results} if outcome.died or outcome.stuck else ()):
+    for i in {*outcome.died, *outcome.stuck, *outcome.results} if outcome.died or outcome.stuck else ():
         if i in outcome.died:
-            lines.append(f"rank {i} died{_cause(outcome.died[i])}{_stack(ranks, i)}")
-            if words := ranks.last_words(i):
+            words = ranks.last_words(i)
+            told[True, i] = f"rank {i} died{_cause(outcome.died[i], words)}{_stack(ranks, i)}"
+            if words and not SIZES_DIFFER.search(words):
                 details.append(f"the last words of rank {i}: {words}")
         elif i in outcome.stuck:
-            lines.append(f"rank {i} {_state(ranks, outcome, i)}")
+            told[True, i] = f"rank {i} {_state(ranks, outcome, i)}"
         else:
-            lines.append(f"rank {i} finished")
+            told[True, i] = f"rank {i} finished"
+    lines = [told[i] for i in sorted(told)]
+    if outcome.died or outcome.stuck:
+        lines.insert(0, _headline(outcome))
     if circle := describe_circle(_message_waits(outcome.stuck)):
         lines.append(circle)
+    elif not (outcome.died or outcome.stuck) and any(NO_GROUP.search(error.evalue) for error in outcome.errors.values()):
+        lines.append("the ranks are no longer connected: ranks.restart() starts them afresh, without their variables")
     return "\n  ".join(lines), details
 
 
 def _raised(outcome, error):
     if outcome.died and LOST_PEER.search(error.evalue):
-        return "lost the connection"
-    return f"raised {error.ename}: {_no_addresses(error.evalue)}"
+        return LOST
+    said = _no_addresses(error.evalue).rstrip()
+    return f"raised {error.ename}: {said}" if said else f"raised {error.ename}"
 
 
 def _headline(outcome):
@@ -173,9 +177,11 @@ def _headline(outcome):
     return f"{outcome.reason} {name_ranks(stuck)} had not finished."
 
 
-def _cause(code):
+def _cause(code, words):
     if code is None:
         return ""
+    if sizes := SIZES_DIFFER.search(words or ""):
+        return f": {sizes[1]} bytes came where {sizes[2]} were expected, and Gloo ended the process"
     if code < 0:
         name = signal.Signals(-code).name
         hint = " (killed by hand, or by the system when memory ran out)" if name == "SIGKILL" else ""
@@ -217,8 +223,11 @@ def _waits_for(outcome, place, i):
             sizes = {place["elements"], *(its["elements"] for its in others.values())}
             # Which rank has which size is chance: some get past a first mismatch on some runs.
             return f"waits in {call}, where all its ranks are" + (", with different sizes" if len(sizes) > 1 else "")
-        known = _what_it_does(outcome, absent[0], call) if len(absent) == 1 else ""
-        return f"waits in {call} for {name_ranks(absent)}{known}"
+        known = {_what_it_does(outcome, peer, call) for peer in absent}
+        what = known.pop() if len(known) == 1 else ""
+        if len(absent) > 1:
+            what = what.replace("which has", "which have").replace("which waits", "which wait")
+        return f"waits in {call} for {name_ranks(absent)}{what}"
     if direction == "exchange":
         return f"waits in {call} for {name_ranks(peers)}"
     return f"waits in {call}"
@@ -245,12 +254,16 @@ def _what_it_does(outcome, peer, call=None):
     return ""
 
 
+LOST = "lost the connection"
 LOST_PEER = re.compile("Connection (reset|closed)|Broken pipe|(Read|Write) error|aborted", re.IGNORECASE)
+NO_GROUP = re.compile("Connection closed by peer|caused pair closure|process group has not been initialized")
+SIZES_DIFFER = re.compile(r"(\d+) vs (\d+)\. Received data size doesn't match expected size")
 ADDRESS = re.compile(r"\[?\b\d{1,3}(?:\.\d{1,3}){3}\]?:\d+|\[[0-9a-f:]+\]:\d+")
 CELL_NAME = re.compile(r"\(\d+\.py, (?=line)")
-LIBRARY_LINE = re.compile(r"\[[^\]\s]*\.(?:cc|cpp|h|cu):\d+\] ?")
+LIBRARY_LINE = re.compile(r"(?:\[rank\d+\]:)?\[(?:[FEWI]\d{4} [\d:.]+ )?[^\]\s]*\.(?:cc|cpp|h|cu):\d+\] ?")
+COLOUR = re.compile(r"\x1b\[[\d;]*m")
 
 
 def _no_addresses(text):
-    """Leave out ports, file names of cells and places in a library's source: they differ from run to run."""
-    return CELL_NAME.sub("(", LIBRARY_LINE.sub("", ADDRESS.sub("a peer", text)))
+    """Leave out colours, ports, file names of cells and places in a library's source: they differ from run to run."""
+    return CELL_NAME.sub("(", LIBRARY_LINE.sub("", ADDRESS.sub("a peer", COLOUR.sub("", text))))

@@ -206,7 +206,10 @@ class Fitted:
 
         Parameters are drawn from what the fit says of them, and `ordinary_miss` is added. It knows nothing of
         what neither the model nor the samples know: another algorithm, a busy network, a slow rank.
+        Raises ValueError for a collective that is predicted by simulation only.
         """
+        if collective not in COLLECTIVES:
+            raise ValueError(f"interval got {collective!r}: an interval comes from a closed form; give one of {', '.join(COLLECTIVES)}")
         random = np.random.default_rng(0)
         logs = random.multivariate_normal(self._logs, self._covariance, size=draws)
         sizes = np.atleast_1d(sizes)

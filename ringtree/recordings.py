@@ -90,7 +90,7 @@ class Recording:
     def source(self) -> str:
         """One sentence: where and when it was made, or that it is still to be made."""
         if not self:
-            return f"{self.about}: this recording is still to be made, by `{COMMAND}` on a machine with an NVIDIA GPU."
+            return f"{self.about}:\nthis recording is still to be made, by `{COMMAND}` on a machine with an NVIDIA GPU."
         told = self.provenance
         return (
             f"{self.about}. Recorded {told['date'][:10]} with {where(told)}, NCCL {told['nccl']}, PyTorch {told['torch']}, "

@@ -15,8 +15,10 @@ byte. Links that the ranks of a node share are not counted in.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from inspect import signature
 from itertools import accumulate
 
 from ringtree import algorithms
@@ -71,7 +73,7 @@ class Algorithm:
         return self.program.__name__
 
 
-OPTIONS = {"root": 0, "chunks": 8, "ranks_per_node": 8}
+OPTIONS = {"root": 0, "chunks": 8, "ranks_per_node": 8}  # their defaults are those of the programs
 
 
 def cost_of(program, size, nbytes, machine, *, gamma=0.0, itemsize=4, **options) -> Cost:
@@ -79,9 +81,10 @@ def cost_of(program, size, nbytes, machine, *, gamma=0.0, itemsize=4, **options)
 
     nbytes: the full vector, a whole number of elements of `itemsize` bytes (for an all-to-all,
     all blocks of one rank, cut as `tensor_split` cuts). machine: a Link or a Machine. options:
-    root, chunks, ranks_per_node, for the programs that have them.
+    root, chunks, ranks_per_node, for the programs that have them. Raises ValueError for sizes and
+    options that cannot be.
     """
-    row, options = find(program), _Options(options)
+    row, options = find(program), _checked(find(program), size, options)
     if size < 1 or nbytes < 0 or nbytes % itemsize:
         raise ValueError(
             f"cost_of got {size} ranks and {nbytes} bytes in elements of {itemsize}: give at least one rank, and whole elements"
@@ -100,7 +103,7 @@ def cost_of(program, size, nbytes, machine, *, gamma=0.0, itemsize=4, **options)
 
 def textbook_time(program, size, nbytes, link, *, gamma=0.0, itemsize=4, **options) -> float | None:
     """The textbook's time for this p and n, or None where its form does not hold exactly."""
-    row, options = find(program), _Options(options)
+    row, options = find(program), _checked(find(program), size, options)
     if row.form is None or nbytes % itemsize or not row.holds(size, nbytes // itemsize, options):
         return None
     return row.form(size, nbytes, link, gamma, options)
@@ -126,9 +129,19 @@ def lower_bound(collective, size) -> Bound:
     return Bound(_lg(size), moved.get(collective, part), part if reducing else 0.0)
 
 
-class _Options(dict):
-    def __missing__(self, name):
-        return OPTIONS[name]
+def _checked(row, size, options):
+    """All options, those that are not given with their defaults."""
+    known = [name for name in OPTIONS if name in signature(row.program).parameters]
+    for name, value in options.items():
+        if name not in known:
+            has = " and ".join(f"{each}=" for each in known) or "none"
+            raise ValueError(f"{row.name} has no option {name}: it has {has}; leave {name}= out")
+        most = size - 1 if name == "root" else math.inf
+        least = 0 if name == "root" else 1
+        if type(value) is not int or not least <= value <= most:
+            wanted = f"a rank, 0 to {most}" if name == "root" else "a whole number, 1 or more"
+            raise ValueError(f"{row.name} got {name}={value!r}: give {wanted}")
+    return {**OPTIONS, **options}
 
 
 def _lg(size):

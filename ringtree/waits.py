@@ -38,10 +38,10 @@ def message_wait(sends, peer, what_it_does=""):
 def describe_place(steps):
     """`line 4: dist.recv(t, src=0)`, with the function it is in where that is not the cell itself.
 
-    steps: (function, line number, source), outermost first.
+    steps: (function, line number, source), outermost first. A line that goes on below ends in …
     """
     texts = [
-        f"line {number}: {source}" if function == "<module>" else f"{function}, line {number}: {source}"
+        f"{'' if function == '<module>' else f'{function}, '}line {number}: {source}{'…' if source.endswith(('(', '[', '{')) else ''}"
         for function, number, source in steps
     ]
     return texts[0] if len(texts) == 1 else f"{texts[0]}  →  {texts[-1]}"

@@ -292,3 +292,19 @@ def test_an_unknown_algorithm_is_refused_with_those_there_are():
 def test_ranks_and_whole_elements_are_needed(size, nbytes):
     with pytest.raises(ValueError, match="at least one rank, and whole elements"):
         cost_of("ring_all_reduce", size, nbytes, LINK)
+
+
+@pytest.mark.parametrize(
+    "name, options, said",
+    [
+        ("mst_broadcast", {"root": 4}, "mst_broadcast got root=4: give a rank, 0 to 3"),
+        ("chain_broadcast", {"chunks": 0}, "chain_broadcast got chunks=0: give a whole number, 1 or more"),
+        ("chain_tree_all_reduce", {"ranks_per_node": 1.5}, "got ranks_per_node=1.5: give a whole number, 1 or more"),
+        ("mst_broadcast", {"chunk": 3}, "mst_broadcast has no option chunk: it has root=; leave chunk= out"),
+        ("ring_all_reduce", {"chunks": 3}, "ring_all_reduce has no option chunks: it has none; leave chunks= out"),
+    ],
+)
+def test_a_cost_is_asked_for_with_the_options_that_the_algorithm_has(name, options, said):
+    for ask in (cost_of, textbook_time):
+        with pytest.raises(ValueError, match=said):
+            ask(name, 4, 1000, LINK, **options)

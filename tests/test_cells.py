@@ -90,6 +90,19 @@ def test_call_gives_results_by_rank(started):
     assert started.run("ranks.call(lambda factor: factor * rank, 3)").shown == ["[0, 3, 6, 9]"]
 
 
+def test_what_is_pulled_comes_as_it_is_and_what_cannot_come_is_an_error(started):
+    started.run("%%px\nkept = {'z': {'y': 1, 'b': 2}, 'a': torch.ones(2)}\nclass Own:\n    pass\nown, twice = Own(), lambda x: 2 * x")
+    assert started.run("print(ranks.pull('kept')[3])").text == "{'z': {'y': 1, 'b': 2}, 'a': tensor([1., 1.])}\n"
+    assert started.run("print([each(3) for each in ranks.pull('twice')])").text == "[6, 6, 6, 6]\n"
+    for name, said in [
+        ("nowhere", "rank 0 cannot give 'nowhere': name 'nowhere' is not defined"),
+        ("dist", "rank 0 cannot give 'dist': cannot pickle 'module' object"),
+        ("own", "rank 0 has in own what this notebook's kernel does not know"),
+    ]:
+        answer = started.run(f"ranks.pull({name!r})", timeout=30)
+        assert answer.error == "UsageError" and answer.message.startswith(said)
+
+
 def test_push_and_pull(started):
     assert started.run("ranks.push({'a': 5}); ranks.pull('a')").shown == ["[5, 5, 5, 5]"]
 

@@ -152,6 +152,75 @@ def test_a_rank_that_computes_for_ever_is_told_from_one_that_waits(hangs):
     assert "rank 2 is still running  [line" in answer.message
 
 
+def test_a_message_too_long_for_its_buffer_is_told_in_bytes(hangs_anyhow):
+    answer = hangs_anyhow("%%px --timeout 20\nt = torch.ones(8 + rank)\nif rank == 1:\n    dist.recv(t, 2)\nif rank == 2:\n    dist.send(t, 1)")
+    assert answer.error == "RankDied"
+    assert answer.message.split("\n") == [
+        "rank 1 died.",
+        "  rank 0 finished",
+        "  rank 1 died: 40 bytes came where 36 were expected, and Gloo ended the process  [line 4]",
+        "  rank 2 finished",
+        "  rank 3 finished",
+        LAST,
+    ]
+
+
+@pytest.mark.parametrize(
+    "call, said",
+    [
+        ("dist.recv(t, 7)", "rank 1 wants to receive from rank 7"),
+        ("dist.send(t, -1)", "rank 1 wants to send to rank -1"),
+        ("dist.irecv(t, 1)", "rank 1 wants to receive from itself"),
+        ("dist.isend(t, dst=4)", "rank 1 wants to send to rank 4"),
+        ("dist.batch_isend_irecv([dist.P2POp(dist.irecv, t, 4)])", "rank 1 wants to receive from rank 4"),
+    ],
+)
+def test_a_peer_that_is_no_other_rank_is_an_error_and_ends_nothing(notebook, call, said):
+    answer = notebook.run(f"%%px --timeout 20\nt = torch.ones(1)\nif rank == 1:\n    {call}")
+    assert (answer.error, answer.message) == (
+        "RankError",
+        f"rank 1 raised ValueError: {said}: give another rank, from 0 to 3",
+    )
+    assert notebook.run("%px print(t.item())").text == "".join(f"[rank {i}] 1.0\n" for i in range(4))
+
+
+def test_ranks_that_fail_alike_are_told_once_without_a_librarys_marks(notebook):
+    answer = notebook.run("%%px\ndist.reduce_scatter_single(torch.zeros(2), torch.zeros(7))")
+    assert answer.message == (
+        "ranks 0, 1, 2 and 3 raised RuntimeError: Check failed: outputShape[0] * worldSize == inputShape[0] (8 vs. 7)."
+    )
+    assert notebook.run("%%px\nassert rank").message == "rank 0 raised AssertionError"
+    answer = notebook.run("%%px\nif rank == 1:\n    raise SystemExit(3)")
+    assert answer.message == "rank 1 raised SystemExit: 3"
+    assert "\x1b" not in answer.traceback
+
+
+def test_waiting_for_several_says_what_they_all_do(hangs):
+    answer = hangs("%%px --timeout 1\nif rank == 0:\n    dist.barrier()")
+    assert "rank 0 waits in barrier for ranks 1, 2 and 3, which have finished  [line 3" in answer.message
+
+
+def test_a_peer_in_a_group_is_a_rank_of_the_group(notebook):
+    cell = "%%px --timeout 20\npair = dist.new_group([1, 3])\nt = torch.tensor([rank])\nif rank == 3:\n    {}\nif rank == 1:\n    {}"
+    answer = notebook.run(cell.format("dist.send(t, group=pair, group_dst=0)", "dist.recv(t, group=pair, group_src=1); print(t.item())"))
+    assert (answer.error, answer.text) == (None, "[rank 1] 3\n")
+    answer = notebook.run(cell.format("dist.send(t, group=pair, group_dst=2)", "pass"))
+    assert answer.message == "rank 3 raised ValueError: rank 1 wants to send to rank 2: give another rank, from 0 to 1"
+
+
+def test_ranks_that_have_lost_each_other_are_told_how_to_meet_again(notebook):
+    notebook.run("%px dist.destroy_process_group()")
+    answer = notebook.run("%%px\ndist.all_reduce(torch.ones(1))")
+    assert answer.error == "RankError"
+    assert answer.message.split("\n")[-1].strip() == (
+        "the ranks are no longer connected: ranks.restart() starts them afresh, without their variables"
+    )
+    notebook.run("ranks.restart()")
+    assert notebook.run("%%px\nt = torch.ones(1)\ndist.all_reduce(t)\nprint(t.item())").text == "".join(
+        f"[rank {i}] 4.0\n" for i in range(4)
+    )
+
+
 def test_mismatched_shapes_end_with_a_report(hangs):
     answer = hangs("%%px --timeout 3\nt = torch.ones(1 + rank)\ndist.all_reduce(t)")
     assert answer.error in ("RanksStuck", "RankDied", "RankError")  # which of them is Gloo's affair

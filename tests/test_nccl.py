@@ -510,6 +510,8 @@ def test_what_a_log_does_not_say_must_be_given():
     assert predict_from_table(found, "all_gather", 8)[:2] == ("ring", "LL")
     with pytest.raises(UsageError, match="channels"):
         predict_from_table(found, "all_reduce", 8, nodes=2, ranks=16)
+    with pytest.raises(UsageError, match="got a dict: give what read_tuning found"):
+        predict_from_table({}, "all_reduce", 8)
     with pytest.raises(UsageError, match="got gpus"):
         predict_from_table(found, "all_reduce", 8, gpus=2)
     with pytest.raises(UsageError, match="no row of reduce_scatter"):

@@ -142,3 +142,6 @@ def test_curves_refuse_what_they_cannot_draw():
         curves({})
     with pytest.raises(ValueError, match="0 s or less for 'free'"):
         curves({"free": lambda n: 0.0})
+    for cost in (([1, 2], [1]), [1, 2, 3], 7):
+        with pytest.raises(ValueError, match="for 'odd'; give a function from bytes to seconds, or sizes and as many times"):
+            curves({"odd": cost})

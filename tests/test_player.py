@@ -161,6 +161,8 @@ def test_a_tree_can_be_given_and_must_be_one():
     assert places[3][1] > places[1][1] == places[2][1] > places[0][1]
     with pytest.raises(ValueError, match="one rank for each of 4 ranks, None for the root alone"):
         player(trace, layout="tree", parents=[None, 0, 0])
+    with pytest.raises(ValueError, match="one rank for each of 4 ranks, None for the root alone"):
+        player(trace, layout="tree", parents=[None, 0, 0, 9])
     with pytest.raises(ValueError, match="in a circle"):
         player(trace, layout="tree", parents=[None, 2, 3, 1])
     star = Trace([Message(0, 1, 8, 0, 1), Message(2, 3, 8, 0, 1)], size=4)

@@ -12,7 +12,7 @@ import torch
 
 
 def ring_all_gather(tensor, dist):
-    """Every rank hands on to the right what it got from the left, until all shards have been round.
+    """Every rank hands on to the right what it got from the left, p − 1 times.
 
     Before: rank r has shard r of `tensor`. After: every rank has all of it.
     Cost: (p−1)α + (p−1)/p·nβ.
@@ -31,12 +31,12 @@ def ring_all_gather(tensor, dist):
 def recursive_doubling_all_gather(tensor, dist):
     """Partners at distance 1, 2, 4, … swap all that they have.
 
-    Where p is no power of two, some ranks first hand their shard to a neighbour, who works for
-    both and hands back the whole at the end.
+    Where p is no power of two, some ranks first hand their shard to a
+    neighbour, who works for both and hands back the whole at the end.
 
     Before: rank r has shard r of `tensor`. After: every rank has all of it.
-    Cost: lg p·α + (p−1)/p·nβ; where p is no power of two, one message of a shard and one of
-    the whole more. Source: Thakur, Rabenseifner, Gropp 2005.
+    Cost: lg p·α + (p−1)/p·nβ; where p is no power of two, one message of a
+    shard and one of the whole more. Source: Thakur, Rabenseifner, Gropp 2005.
     """
     rank, size = dist.get_rank(), dist.get_world_size()
     extra = size - (1 << size.bit_length() - 1)  # so many more than a power of two
@@ -53,9 +53,10 @@ def recursive_doubling_all_gather(tensor, dist):
     place, distance = workers.index(rank), 1
     while distance < len(workers):
         mine, theirs = (side // distance * distance for side in (place, place ^ distance))
+        partner = workers[place ^ distance]
         for work in dist.batch_isend_irecv([
-            dist.P2POp(dist.isend, tensor[cuts[mine] : cuts[mine + distance]], workers[place ^ distance]),
-            dist.P2POp(dist.irecv, tensor[cuts[theirs] : cuts[theirs + distance]], workers[place ^ distance]),
+            dist.P2POp(dist.isend, tensor[cuts[mine] : cuts[mine + distance]], partner),
+            dist.P2POp(dist.irecv, tensor[cuts[theirs] : cuts[theirs + distance]], partner),
         ]):  # fmt: skip
             work.wait()
         distance *= 2
@@ -64,10 +65,11 @@ def recursive_doubling_all_gather(tensor, dist):
 
 
 def bruck_all_gather(tensor, dist):
-    """Send all you have to the rank 1, 2, 4, … to the left, and get as much from the right.
+    """Send all you have 1, 2, 4, … ranks to the left, and get as much from the right.
 
     Before: rank r has shard r of `tensor`. After: every rank has all of it.
-    Cost: ⌈lg p⌉α + (p−1)/p·nβ, for any p. Source: Bruck, Ho, Kipnis, Upfal, Weathersby 1997.
+    Cost: ⌈lg p⌉α + (p−1)/p·nβ, for any p. Source:
+    Bruck, Ho, Kipnis, Upfal, Weathersby 1997.
     """
     rank, size = dist.get_rank(), dist.get_world_size()
     shards = tensor.tensor_split(size)

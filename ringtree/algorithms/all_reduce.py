@@ -64,11 +64,11 @@ def ring_all_reduce(tensor, dist, op=torch.add):
 def recursive_doubling_all_reduce(tensor, dist, op=torch.add):
     """Partners at distance 1, 2, 4, … swap all they have, and both reduce it.
 
-    Where p is no power of two, some ranks first hand theirs to a neighbour, who works for both
-    and hands back the result at the end.
+    Where p is no power of two, some ranks first hand theirs to a
+    neighbour, who works for both and hands back the result at the end.
 
-    Cost: lg p(α + nβ + nγ); where p is no power of two ⌊lg p⌋ of them, then one message to
-    reduce and one more. Source: Thakur, Rabenseifner, Gropp 2005.
+    Cost: lg p(α + nβ + nγ); where p is no power of two ⌊lg p⌋ of them, then one
+    message to reduce and one more. Source: Thakur, Rabenseifner, Gropp 2005.
     """
     rank, size = dist.get_rank(), dist.get_world_size()
     extra = size - (1 << size.bit_length() - 1)  # so many more than a power of two
@@ -95,13 +95,14 @@ def recursive_doubling_all_reduce(tensor, dist, op=torch.add):
 
 
 def rabenseifner_all_reduce(tensor, dist, op=torch.add):
-    """Recursive halving (partners swap halves and reduce), then recursive doubling back.
+    """Recursive halving (partners swap halves
+    and reduce), then recursive doubling back.
 
-    Where p is no power of two, some ranks first hand theirs to a neighbour, who works for both
-    and hands back the result at the end.
+    Where p is no power of two, some ranks first hand theirs to a
+    neighbour, who works for both and hands back the result at the end.
 
-    Cost: 2 lg p·α + 2(p−1)/p·nβ + (p−1)/p·nγ; where p is no power of two, with p′ = 2^⌊lg p⌋:
-    (2⌊lg p⌋ + 2)α + (2(p′−1)/p′ + 2)nβ + ((p′−1)/p′ + 1)nγ.
+    Cost: 2 lg p·α + 2(p−1)/p·nβ + (p−1)/p·nγ; where p is no power of two, with
+    p′ = 2^⌊lg p⌋: (2⌊lg p⌋ + 2)α + (2(p′−1)/p′ + 2)nβ + ((p′−1)/p′ + 1)nγ.
     Source: Rabenseifner 2004; Thakur, Rabenseifner, Gropp 2005.
     """
     rank, size = dist.get_rank(), dist.get_world_size()
@@ -142,12 +143,12 @@ def _swap(dist, outgoing, incoming, partner):
 
 
 def two_trees_all_reduce(tensor, dist, op=torch.add, chunks=8):
-    """One half of the tensor goes up and down one binary tree, the other half another, in chunks.
-    Whoever has children in one tree is a leaf of the other, and in each step every rank sends to
-    one rank and receives from one, at most.
+    """One half of the tensor goes up and down one binary tree, the other half
+    another, in chunks. Whoever has children in one tree is a leaf of the other,
+    and in each step every rank sends to one rank and receives from one, at most.
 
-    Cost, with k chunks of either half: at most (4⌈lg p⌉ + 4k)(α + n/2k·β), so about 2nβ for many chunks;
-    half of it also reduces. Source: Sanders, Speck, Träff 2009.
+    Cost, with k chunks of either half: at most (4⌈lg p⌉ + 4k)(α + n/2k·β), so about
+    2nβ for many chunks; half of it also reduces. Source: Sanders, Speck, Träff 2009.
     """
     rank = dist.get_rank()
     pieces = [half.tensor_split(chunks) for half in tensor.tensor_split(2)]
@@ -157,30 +158,39 @@ def two_trees_all_reduce(tensor, dist, op=torch.add, chunks=8):
             for i, piece in enumerate(pieces[tree]):
                 steps[first + 2 * i].append((piece, parent, child))
     for step in sorted(steps, reverse=True):  # up: the way down, backwards
-        received = [(piece, torch.empty_like(piece), child) for piece, parent, child in steps[step] if rank == parent]
-        sends = [dist.P2POp(dist.isend, piece, parent) for piece, parent, child in steps[step] if rank == child]
-        for work in dist.batch_isend_irecv(sends + [dist.P2POp(dist.irecv, other, child) for _, other, child in received]):
+        operations, received = [], []
+        for piece, parent, child in steps[step]:
+            if rank == child:
+                operations.append(dist.P2POp(dist.isend, piece, parent))
+            else:
+                received.append((piece, torch.empty_like(piece)))
+                operations.append(dist.P2POp(dist.irecv, received[-1][1], child))
+        for work in dist.batch_isend_irecv(operations):
             work.wait()
-        for piece, other, _ in received:
+        for piece, other in received:
             op(piece, other, out=piece)
     for step in sorted(steps):
-        for work in dist.batch_isend_irecv([
-            dist.P2POp(dist.isend, piece, child) if rank == parent else dist.P2POp(dist.irecv, piece, parent)
-            for piece, parent, child in steps[step]
-        ]):  # fmt: skip
+        operations = []
+        for piece, parent, child in steps[step]:
+            way, peer = (dist.isend, child) if rank == parent else (dist.irecv, parent)
+            operations.append(dist.P2POp(way, piece, peer))
+        for work in dist.batch_isend_irecv(operations):
             work.wait()
 
 
 @cache
 def two_trees(size):
-    """The edges of two binary trees, both with rank 0 at the root: (tree, parent, child) to the step
-    in which the first chunk goes down it. The others follow in every second step.
+    """The edges of two binary trees, both with rank 0 at the
+    root: (tree, parent, child) to the step in which the first
+    chunk goes down it. The others follow in every second step.
 
-    As a sender and as a receiver, a rank has at most two edges. So the edges can take turns: those
-    that meet at a sender, or at a receiver, go in odd steps and in even steps.
+    As a sender and as a receiver, a rank has at most two edges.
+    So the edges can take turns: those that meet at a sender, or
+    at a receiver, go in odd steps and in even steps.
     """
     others = list(range(1, size))
-    turned = others[::-1] if size % 2 else others[1:] + others[:1]  # even places become odd ones, leaves
+    # Even places become odd ones, which are leaves.
+    turned = others[::-1] if size % 2 else others[1:] + others[:1]
     edges = [
         (tree, ranks[above(place, size)], ranks[place])
         for tree, ranks in enumerate(([0, *others], [0, *turned]))
@@ -197,15 +207,17 @@ def two_trees(size):
             edge, turn = waiting.pop()
             if edge not in turns:
                 turns[edge] = turn
-                waiting += [(other, 1 - turn) for other in meeting["from", edge[1]] + meeting["to", edge[2]] if other != edge]
+                near = meeting["from", edge[1]] + meeting["to", edge[2]]
+                waiting += [(other, 1 - turn) for other in near if other != edge]
     for edge in edges:
-        come = next((first[other] for other in meeting["to", edge[1]] if other[0] == edge[0]), -1)
+        above_it = (other for other in meeting["to", edge[1]] if other[0] == edge[0])
+        come = next((first[other] for other in above_it), -1)
         first[edge] = come + 1 + (come + 1 + turns[edge]) % 2
     return first
 
 
 def above(place, size):
-    """The parent of a place in a binary tree of `size` places: 0 is the root, odd places are leaves."""
+    """A place's parent in a binary tree: 0 is the root, odd places are leaves."""
     bit = place & -place
     higher = (place - bit) | 2 * bit
     return higher if higher < size else place - bit
@@ -219,11 +231,12 @@ def depth(place, size):
 
 
 def chain_tree_all_reduce(tensor, dist, op=torch.add, ranks_per_node=8, chunks=8):
-    """A chain inside each node and a binary tree between the nodes' first ranks: chunk after chunk
-    up to rank 0, then chunk after chunk down.
+    """A chain inside each node and a binary tree between the nodes' first
+    ranks: chunk after chunk up to rank 0, then chunk after chunk down.
 
-    Cost: about 2nβ inside a node, and 4nβ between nodes, where a rank of the tree hears from two
-    others; with so many messages in a row as the way is long and there are chunks, each way.
+    Cost: about 2nβ inside a node, and 4nβ between nodes, where a
+    rank of the tree hears from two others; with so many messages
+    in a row as the way is long and there are chunks, each way.
     Source: the tree of NCCL (`src/graph/trees.cc`, `src/graph/connect.cc`).
     """
     rank, size = dist.get_rank(), dist.get_world_size()
@@ -231,7 +244,8 @@ def chain_tree_all_reduce(tensor, dist, op=torch.add, ranks_per_node=8, chunks=8
     nodes = -(-size // ranks_per_node)
     children = [rank + 1] if place + 1 < ranks_per_node and rank + 1 < size else []
     if place == 0:
-        children += [other * ranks_per_node for other in range(1, nodes) if above(other, nodes) == node]
+        below = [other for other in range(1, nodes) if above(other, nodes) == node]
+        children += [other * ranks_per_node for other in below]
     parent = rank - 1 if place else above(node, nodes) * ranks_per_node if node else None
     sent = []
     for part in tensor.tensor_split(chunks):
@@ -256,15 +270,19 @@ def chain_tree_all_reduce(tensor, dist, op=torch.add, ranks_per_node=8, chunks=8
 
 
 def hierarchical_ring_all_reduce(tensor, dist, op=torch.add, ranks_per_node=8):
-    """Reduce-scatter round the ring of each node, all-reduce each chunk round a ring through all
-    nodes, then all-gather round the ring of each node. Every node has `ranks_per_node` ranks.
+    """Reduce-scatter round the ring of each node, all-reduce each
+    chunk round a ring through all nodes, then all-gather round
+    the ring of each node. Every node has `ranks_per_node` ranks.
 
     Cost, with r ranks a node and N nodes: 2(r−1)α + 2(r−1)/r·nβ inside a node and
     2(N−1)α + 2(N−1)/N·(n/r)β between nodes, with (p−1)/p·nγ.
     """
     rank, size = dist.get_rank(), dist.get_world_size()
-    if size % ranks_per_node:
-        raise ValueError(f"{size} ranks do not make whole nodes of {ranks_per_node}: give a ranks_per_node that divides them")
+    if ranks_per_node < 1 or size % ranks_per_node:
+        raise ValueError(
+            f"{size} ranks do not make whole nodes of {ranks_per_node}: "
+            "give a ranks_per_node that divides them"
+        )
     node, place = divmod(rank, ranks_per_node)
     inside = Among(dist, range(node * ranks_per_node, (node + 1) * ranks_per_node))
     between = Among(dist, range(place, size, ranks_per_node))
@@ -275,14 +293,15 @@ def hierarchical_ring_all_reduce(tensor, dist, op=torch.add, ranks_per_node=8):
 
 
 def _once_round(chunks, dist, ahead, op=None):
-    """Rank r begins with chunk r + ahead. What comes is reduced with `op`, or kept as it is."""
+    """Rank r begins with chunk r + ahead; what comes is reduced with `op`, or kept."""
     rank, size = dist.get_rank(), dist.get_world_size()
+    right, left = (rank + 1) % size, (rank - 1) % size
     for step in range(size - 1):
         chunk = chunks[(rank + ahead - step - 1) % size]
         received = torch.empty_like(chunk) if op else chunk
         for work in dist.batch_isend_irecv([
-            dist.P2POp(dist.isend, chunks[(rank + ahead - step) % size], (rank + 1) % size),
-            dist.P2POp(dist.irecv, received, (rank - 1) % size),
+            dist.P2POp(dist.isend, chunks[(rank + ahead - step) % size], right),
+            dist.P2POp(dist.irecv, received, left),
         ]):  # fmt: skip
             work.wait()
         if op:

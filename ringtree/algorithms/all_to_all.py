@@ -10,7 +10,8 @@ import torch
 
 
 def pairwise_all_to_all(outputs, inputs, dist):
-    """In step s every rank sends to the rank s further on and receives from the one s before.
+    """In step s a rank sends to the rank s
+    further on and receives from the one s before.
 
     Before: every rank has its `inputs`; blocks may be of any lengths. After: it has its
     `outputs`. Cost: (p−1)(α + n/p·β), for blocks of one length.
@@ -27,8 +28,9 @@ def pairwise_all_to_all(outputs, inputs, dist):
 
 
 def bruck_all_to_all(outputs, inputs, dist):
-    """A block that has d ranks to go travels by the powers of two that make up d: few messages,
-    but most blocks travel more than once.
+    """A block that has d ranks to go travels by the powers of two that make up d.
+
+    So there are few messages, but most blocks travel more than once.
 
     Before: every rank has its `inputs`; all ranks' blocks for one rank have one length.
     After: it has its `outputs`. Cost: ⌈lg p⌉(α + n/2·β), where p is a power of two.

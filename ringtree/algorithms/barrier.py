@@ -8,7 +8,8 @@ import torch
 
 
 def dissemination_barrier(token, dist):
-    """In each round a rank hears from the rank 1, 2, 4, … to its left that so many have come.
+    """In each round a rank hears from 1, 2, 4,
+    … ranks to its left that so many have come.
 
     token: any small tensor on the rank's device; what it holds does not matter.
     Cost: ⌈lg p⌉(α + nβ), where n is the bytes of the token.

@@ -26,11 +26,12 @@ def flat_gather(tensor, dist, root=0):
 
 
 def mst_gather(tensor, dist, root=0):
-    """Minimum spanning tree: the tree of the scatter, walked from its leaves to the root.
+    """Minimum spanning tree: the tree of the
+    scatter, walked from its leaves to the root.
 
-    Before: rank r has shard r of `tensor`. After: `root` has all of it; the others may have
-    got some shards. Cost: ⌈lg p⌉α + (p−1)/p·nβ where the root always keeps the larger half,
-    as root 0 does. Source: Chan et al. 2007.
+    Before: rank r has shard r of `tensor`. After: `root` has all of it; the
+    others may have got some shards. Cost: ⌈lg p⌉α + (p−1)/p·nβ where the root
+    always keeps the larger half, as root 0 does. Source: Chan et al. 2007.
     """
     rank, size = dist.get_rank(), dist.get_world_size()
     cuts = [0, *accumulate(len(shard) for shard in tensor.tensor_split(size))]
@@ -38,7 +39,8 @@ def mst_gather(tensor, dist, root=0):
     while end - first > 1:
         middle = (first + end + 1) // 2
         partner = middle if root < middle else first
-        half = tensor[cuts[middle] : cuts[end]] if root < middle else tensor[cuts[first] : cuts[middle]]
+        begin, stop = (middle, end) if root < middle else (first, middle)
+        half = tensor[cuts[begin] : cuts[stop]]
         edges.append((root, partner, half))
         if rank < middle:
             end, root = middle, min(root, partner)

@@ -27,10 +27,11 @@ def flat_reduce(tensor, dist, root=0, op=torch.add):
 
 
 def mst_reduce(tensor, dist, root=0, op=torch.add):
-    """Minimum spanning tree: the tree of the broadcast, walked from its leaves to the root.
+    """Minimum spanning tree: that of the broadcast, walked from its leaves to the root.
 
-    Before: every rank has its own `tensor`. After: `root` has the result in it, the others
-    are left with partial results. Cost: ⌈lg p⌉(α + nβ + nγ). Source: Chan et al. 2007.
+    Before: every rank has its own `tensor`. After: `root` has
+    the result in it, the others are left with partial results.
+    Cost: ⌈lg p⌉(α + nβ + nγ). Source: Chan et al. 2007.
     """
     rank = dist.get_rank()
     first, end, edges = 0, dist.get_world_size(), []
@@ -52,11 +53,12 @@ def mst_reduce(tensor, dist, root=0, op=torch.add):
 
 
 def chain_reduce(tensor, dist, root=0, op=torch.add, chunks=8):
-    """Each rank adds its own to what comes and hands it on, in chunks: one comes in while the
-    one before goes out. The chain begins behind the root and ends at it.
+    """Each rank adds its own to what comes and hands it on, in chunks: one comes in
+    while the one before goes out. The chain begins behind the root and ends at it.
 
-    Before: every rank has its own `tensor`. After: `root` has the result in it, the others
-    are left with partial results. Cost, for k chunks: (p − 2 + k)(α + n/k·(β + γ)).
+    Before: every rank has its own `tensor`. After: `root` has
+    the result in it, the others are left with partial
+    results. Cost, for k chunks: (p − 2 + k)(α + n/k·(β + γ)).
     """
     rank, size = dist.get_rank(), dist.get_world_size()
     left, right = (rank - 1) % size, (rank + 1) % size

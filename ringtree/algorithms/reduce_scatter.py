@@ -13,10 +13,11 @@ import torch
 
 
 def ring_reduce_scatter(tensor, dist, op=torch.add):
-    """Each shard goes once round the ring, and every rank adds its own to it on the way.
+    """Each shard goes once round the ring, and
+    every rank adds its own to it on the way.
 
-    Before: every rank has its own `tensor`. After: rank r has the result in shard r; its
-    other shards are partial results. Cost: (p−1)α + (p−1)/p·n(β + γ).
+    Before: every rank has its own `tensor`. After: rank r has the result in shard
+    r; its other shards are partial results. Cost: (p−1)α + (p−1)/p·n(β + γ).
     """
     rank, size = dist.get_rank(), dist.get_world_size()
     right, left = (rank + 1) % size, (rank - 1) % size
@@ -33,15 +34,15 @@ def ring_reduce_scatter(tensor, dist, op=torch.add):
 
 
 def recursive_halving_reduce_scatter(tensor, dist, op=torch.add):
-    """Partners at distance p/2, p/4, … 1 swap halves: each reduces the half in which its own
-    shard lies, and goes on with that half.
+    """Partners at distance p/2, p/4, … 1 swap halves: each reduces
+    the half in which its own shard lies, and goes on with that half.
 
-    Where p is no power of two, some ranks first hand all they have to a neighbour, who works for
-    both and hands back one shard at the end.
+    Where p is no power of two, some ranks first hand all they have to a
+    neighbour, who works for both and hands back one shard at the end.
 
-    Before: every rank has its own `tensor`. After: rank r has the result in shard r; its
-    other shards are partial results. Cost: lg p·α + (p−1)/p·n(β + γ); where p is no power of
-    two, one message of the whole (and its reducing) and one of a shard more.
+    Before: every rank has its own `tensor`. After: rank r has the result in shard r;
+    its other shards are partial results. Cost: lg p·α + (p−1)/p·n(β + γ); where p is no
+    power of two, one message of the whole (and its reducing) and one of a shard more.
     Source: Thakur, Rabenseifner, Gropp 2005.
     """
     rank, size = dist.get_rank(), dist.get_world_size()
@@ -62,10 +63,10 @@ def recursive_halving_reduce_scatter(tensor, dist, op=torch.add):
     while distance > 1:
         distance //= 2
         keep, give = (side // distance * distance for side in (place, place ^ distance))
-        half = tensor[cuts[keep] : cuts[keep + distance]]
+        half, partner = tensor[cuts[keep] : cuts[keep + distance]], workers[place ^ distance]
         for work in dist.batch_isend_irecv([
-            dist.P2POp(dist.isend, tensor[cuts[give] : cuts[give + distance]], workers[place ^ distance]),
-            dist.P2POp(dist.irecv, received[: len(half)], workers[place ^ distance]),
+            dist.P2POp(dist.isend, tensor[cuts[give] : cuts[give + distance]], partner),
+            dist.P2POp(dist.irecv, received[: len(half)], partner),
         ]):  # fmt: skip
             work.wait()
         op(half, received[: len(half)], out=half)

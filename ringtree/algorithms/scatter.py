@@ -12,8 +12,8 @@ from itertools import accumulate
 def flat_scatter(tensor, dist, root=0):
     """The root sends one shard after the other.
 
-    Before: `root` has all of `tensor`. After: rank r has its shard r; its other shards are
-    as they were. Cost: (p−1)α + (p−1)/p·nβ.
+    Before: `root` has all of `tensor`. After: rank r has its shard
+    r; its other shards are as they were. Cost: (p−1)α + (p−1)/p·nβ.
     """
     rank, size = dist.get_rank(), dist.get_world_size()
     shards = tensor.tensor_split(size)
@@ -26,12 +26,12 @@ def flat_scatter(tensor, dist, root=0):
 
 
 def mst_scatter(tensor, dist, root=0):
-    """Minimum spanning tree: the root sends one rank of the other half the shards of all that
-    half, and each half goes on alone, with a root of its own.
+    """Minimum spanning tree: the root sends one rank of the other half the
+    shards of all that half, and each half goes on alone, with a root of its own.
 
-    Before: `root` has all of `tensor`. After: rank r has its shard r; its other shards may
-    have been overwritten. Cost: ⌈lg p⌉α + (p−1)/p·nβ where the root always keeps the larger
-    half, as root 0 does. Source: Chan et al. 2007.
+    Before: `root` has all of `tensor`. After: rank r has its shard r; its other
+    shards may have been overwritten. Cost: ⌈lg p⌉α + (p−1)/p·nβ where the root
+    always keeps the larger half, as root 0 does. Source: Chan et al. 2007.
     """
     rank, size = dist.get_rank(), dist.get_world_size()
     cuts = [0, *accumulate(len(shard) for shard in tensor.tensor_split(size))]
@@ -39,7 +39,8 @@ def mst_scatter(tensor, dist, root=0):
     while end - first > 1:
         middle = (first + end + 1) // 2
         partner = middle if root < middle else first
-        half = tensor[cuts[middle] : cuts[end]] if root < middle else tensor[cuts[first] : cuts[middle]]
+        begin, stop = (middle, end) if root < middle else (first, middle)
+        half = tensor[cuts[begin] : cuts[stop]]
         if rank == root:
             dist.send(half, partner)
         if rank == partner:

@@ -250,7 +250,7 @@ def curves(
     Between two runs the time is taken as a straight line on these axes.
     Raises ValueError when there is nothing to draw, or a time is not above 0.
     """
-    runs = {name: _without_empty(*cost) for name, cost in costs.items() if not callable(cost)}
+    runs = {name: _run(name, cost) for name, cost in costs.items() if not callable(cost)}
     sizes = [size for each, _ in runs.values() for size in each]
     low, high = low or min(sizes, default=64.0), high or max(sizes, default=2.0**30)
     if not costs or low >= high:
@@ -310,6 +310,18 @@ def _crossovers(seconds: Mapping[str, np.ndarray], grid) -> list[tuple[float, fl
         time = np.exp(np.log(one[at]) + part * np.log(one[at + 1] / one[at]))
         found.append((float(size), float(time), names[fastest[at + 1]]))
     return found
+
+
+def _run(name: str, cost) -> tuple[np.ndarray, np.ndarray]:
+    try:
+        sizes, seconds = cost
+        if len(sizes) != len(seconds):
+            raise ValueError
+    except (TypeError, ValueError):
+        raise ValueError(
+            f"curves() was given {cost!r} for {name!r}; give a function from bytes to seconds, or sizes and as many times."
+        ) from None
+    return _without_empty(sizes, seconds)
 
 
 def _without_empty(sizes, seconds) -> tuple[np.ndarray, np.ndarray]:

@@ -336,7 +336,7 @@ def _geometry(trace: Trace, layout: str, parents) -> dict:
         height = round(height)
     else:
         above = _parents(trace) if parents is None else list(parents)
-        if len(above) != size or above.count(None) != 1:
+        if len(above) != size or above.count(None) != 1 or not set(above) <= {None, *range(size)}:
             raise ValueError(f"player() got parents={parents!r}; give one rank for each of {size} ranks, None for the root alone.")
         width = max(width, 21 * len(set(range(size)) - set(above)))
         places, height, radius = _tree(above, width, radius)

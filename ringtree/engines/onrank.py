@@ -4,12 +4,14 @@ Nothing here is imported by the kernel for its effect; `ringtree.cluster` sends
 these functions to the engines.
 """
 
+import ctypes
 import datetime
 import faulthandler
 import functools
 import inspect
 import linecache
 import os
+import pickle
 import signal
 import socket
 import sys
@@ -83,6 +85,16 @@ def join(rank, world_size, local_rank, local_world_size, node, address, port, ba
     shell.user_ns_hidden.update(names)
 
 
+def pickled(name):
+    """The reader's variable `name`, pickled; None for a function of a cell, which pickle cannot send."""
+    variables = get_ipython().user_ns
+    if name not in variables:
+        raise NameError(f"name {name!r} is not defined")
+    if inspect.isfunction(variables[name]):
+        return None
+    return pickle.dumps(variables[name])
+
+
 def leave():
     """End the process group cleanly, where the rank still can."""
     import torch.distributed as dist
@@ -97,6 +109,7 @@ def leave():
 def _report_where(stack_file):
     """Answer `where_request` on the control thread, which lives while the main thread hangs."""
     _kept["stacks"] = open(stack_file, "w")
+    _keep_last_words(f"{stack_file}.words")
     faulthandler.enable(file=_kept["stacks"], all_threads=True)  # an abort may come from a library's thread
     if hasattr(signal, "SIGUSR1"):
         faulthandler.register(signal.SIGUSR1, file=_kept["stacks"], all_threads=False)
@@ -112,6 +125,26 @@ def _report_where(stack_file):
         kernel.session.send(stream, "where_reply", content, parent=parent, ident=ident)
 
     kernel.control_handlers["where_request"] = where_request
+
+
+def _keep_last_words(path):
+    """Let what a C++ library says as it ends the process go to a file.
+
+    Otherwise it goes into the pipe from which the kernel of this same process would have shown it.
+    """
+    try:
+        library = ctypes.CDLL("libstdc++.so.6")
+        library._ZSt13get_terminatev.restype = ctypes.c_void_p
+        before = ctypes.CFUNCTYPE(None)(library._ZSt13get_terminatev())
+    except (OSError, AttributeError, ValueError):  # another C++ library than GNU's
+        return
+
+    def last():
+        os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600), 2)
+        before()
+
+    _kept["last"] = ctypes.CFUNCTYPE(None)(last)
+    library._ZSt13set_terminatePFvvE(_kept["last"])
 
 
 def where():
@@ -224,9 +257,12 @@ _wait_code = None
 
 def _noting(function):
     signature = inspect.signature(function)
+    message = function.__name__ in ("isend", "irecv")
 
     @functools.wraps(function)
     def wrapper(*args, **kwargs):
+        if message:
+            _check_peer(function.__name__, signature.bind(*args, **kwargs).arguments)
         work = function(*args, **kwargs)
         if work is not None:
             values = signature.bind(*args, **kwargs).arguments
@@ -235,6 +271,18 @@ def _noting(function):
 
     wrapper._notes = True
     return wrapper
+
+
+def _check_peer(name, values):
+    """A peer that is no other rank is an error; on Gloo torch 2.13 ends the process for some, without a word."""
+    import torch.distributed as dist
+
+    way, verb = ("dst", "send to") if name == "isend" else ("src", "receive from")
+    for key, group in ((way, None), (f"group_{way}", values.get("group"))):
+        peer, rank, size = values.get(key), dist.get_rank(group), dist.get_world_size(group)
+        if isinstance(peer, int) and (peer == rank or not 0 <= peer < size):
+            what = "itself" if peer == rank else f"rank {peer}"
+            raise ValueError(f"rank {rank} wants to {verb} {what}: give another rank, from 0 to {size - 1}")
 
 
 def _noting_batch(function):

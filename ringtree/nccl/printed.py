@@ -185,6 +185,8 @@ def predict_from_table(tuning: Tuning, collective: str, nbytes: int, *, communic
     Raises UsageError if the log has no such table, or if something needed is not known.
     """
     nbytes = checked(collective, nbytes)
+    if not isinstance(tuning, Tuning):
+        raise UsageError(f"predict_from_table got a {type(tuning).__name__}: give what read_tuning found in a log")
     if not 0 <= communicator < len(tuning.communicators):
         raise UsageError(f"communicator={communicator!r}: the log has the tables of {len(tuning.communicators)} communicators")
     if strange := set(known) - set(Communicator.__dataclass_fields__):
