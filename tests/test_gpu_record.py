@@ -434,7 +434,7 @@ def test_a_recording_that_is_still_to_be_made_says_so_in_one_sentence(tmp_path, 
     assert not missing and missing.rows == [] and missing.provenance == {}
     about = RECORDINGS[name][0]
     made_by = "`make gpu-record` on a machine with an NVIDIA GPU"
-    assert str(missing) == f"{about}: this recording is still to be made, by {made_by}."
+    assert str(missing) == f"{about}:\nthis recording is still to be made, by {made_by}."
     assert list(missing.frame()) == list(RECORDINGS[name][1]) and len(missing.frame()) == 0
 
 
