@@ -135,6 +135,12 @@ def test_a_rank_that_aborts_is_reported_as_dead(hangs_anyhow):
     assert "rank 0 died: ended by SIGABRT  [line 4]" in answer.message
 
 
+@pytest.mark.skipif(not hasattr(os, "getsid"), reason="sessions are Unix's")
+def test_each_rank_has_a_session_of_its_own_and_so_its_share_of_the_cores(any_notebook):
+    said = any_notebook.run("%%px\nimport os\nprint(os.getsid(0))").text.split("\n")[:4]
+    assert len({line.partition("] ")[2] for line in said}) == 4
+
+
 def test_a_stopped_rank_is_said_not_to_answer(hangs_anyhow):
     answer = hangs_anyhow("%%px --timeout 1\nimport os, signal\nif rank == 3:\n    os.kill(os.getpid(), signal.SIGSTOP)\ndist.barrier()")
     assert "rank 3 does not answer: its process is stopped (SIGSTOP)" in answer.message
