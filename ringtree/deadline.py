@@ -153,7 +153,7 @@ def describe(ranks, outcome, ids):
         lines.insert(0, _headline(outcome))
     if circle := describe_circle(_message_waits(outcome.stuck)):
         lines.append(circle)
-    elif not (outcome.died or outcome.stuck) and any(NO_GROUP.search(error.evalue) for error in outcome.errors.values()):
+    elif any(NO_GROUP.search(error.evalue) for error in outcome.errors.values()):
         lines.append("the ranks are no longer connected: ranks.restart() starts them afresh, without their variables")
     return "\n  ".join(lines), details
 

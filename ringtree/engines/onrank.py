@@ -261,12 +261,13 @@ def _noting(function):
 
     @functools.wraps(function)
     def wrapper(*args, **kwargs):
+        values = None  # bound only where they are needed: it takes some microseconds
         if message:
-            _check_peer(function.__name__, signature.bind(*args, **kwargs).arguments)
+            values = signature.bind(*args, **kwargs).arguments
+            _check_peer(function.__name__, values)
         work = function(*args, **kwargs)
         if work is not None:
-            values = signature.bind(*args, **kwargs).arguments
-            _works[work] = _call(function.__name__, values)
+            _works[work] = _call(function.__name__, values or signature.bind(*args, **kwargs).arguments)
         return work
 
     wrapper._notes = True
@@ -280,7 +281,7 @@ def _check_peer(name, values):
     way, verb = ("dst", "send to") if name == "isend" else ("src", "receive from")
     for key, group in ((way, None), (f"group_{way}", values.get("group"))):
         peer, rank, size = values.get(key), dist.get_rank(group), dist.get_world_size(group)
-        if isinstance(peer, int) and (peer == rank or not 0 <= peer < size):
+        if isinstance(peer, int) and rank >= 0 and (peer == rank or not 0 <= peer < size):
             what = "itself" if peer == rank else f"rank {peer}"
             raise ValueError(f"rank {rank} wants to {verb} {what}: give another rank, from 0 to {size - 1}")
 
