@@ -32,6 +32,8 @@ from ringtree.waits import name_ranks
 
 ENGINES_READY_SECONDS = 60  # for engines of this machine
 REMOTE_READY_SECONDS = 600  # a batch queue may take its time
+PATIENCE = 3.0  # seconds in which a rank that can say where it is will have said so …
+MORE_PATIENCE = 10.0  # … also where its answer must wait for its turn on a busy core
 
 # NCCL refuses two ranks on one GPU, unless they seem to be on two hosts. Then they
 # talk over sockets: the results are right, the times are not a network's.
@@ -373,8 +375,12 @@ class Ranks:
         if not self.running:
             raise UsageError("these ranks were stopped: call ringtree.start again")
 
-    def where(self, ids, seconds=1.0):
-        """Where each of these ranks is now (see `ringtree.engines.onrank.where`); None for no answer."""
+    def where(self, ids):
+        """Where each of these ranks is now (see `ringtree.engines.onrank.where`); None for no answer.
+
+        A rank answers in a tenth of a second, on busy cores in a second or two. `PATIENCE` is what it
+        gets, `MORE_PATIENCE` while its main thread computes, and a stopped process gets none.
+        """
         client = self.client
         waiting = {
             i: client._send(
@@ -383,14 +389,15 @@ class Ranks:
             for i in ids
             if i in client._engines
         }
-        until = time.monotonic() + seconds
-        answers = {}
-        for i in ids:
-            reply = waiting.get(i)
-            if reply is not None:
-                reply.wait(max(0.0, until - time.monotonic()))
-            answers[i] = reply.result()["content"] if reply is not None and reply.done() else None
-        return answers
+        asked = time.monotonic()
+        for i, reply in waiting.items():
+            while not reply.wait(deadline.LOOK) and time.monotonic() < asked + self._patience(i):
+                pass
+        replies = [waiting.get(i) for i in ids]
+        return {i: reply.result()["content"] if reply and reply.done() else None for i, reply in zip(ids, replies)}
+
+    def _patience(self, i):
+        return {"stopped": 0, "running": MORE_PATIENCE}.get(self.process_state(i), PATIENCE)
 
     def ask_for_stack(self, i):
         """Have a signal handler in C write down where a rank is that cannot answer; see `stack_lines`."""

@@ -104,7 +104,10 @@ def watch(ranks, result, ids, seconds, tell=None):
     dead = ranks.dead()
     outcome.died = {i: ranks.exit_code(i) for i in ids if i in dead}
     unfinished = [i for i in ids if i not in dead and not children[i].done()]
-    places = ranks.where(unfinished) if unfinished else {}
+    try:
+        places = ranks.where(unfinished)
+    except KeyboardInterrupt:
+        places = dict.fromkeys(unfinished, {"unknown": "it was not given the time to answer"})
     for i, child in children.items():
         if i in dead:
             continue

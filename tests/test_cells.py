@@ -1,5 +1,7 @@
 """`%%px` on live ranks, as a reader uses it in a notebook."""
 
+import re
+
 import pytest
 from live import kernel
 
@@ -116,10 +118,10 @@ def test_one_error_is_shown_once(started):
 
 
 def test_progress_is_for_those_who_watch(started):
-    cell = "%%px\nimport time\nprint('step 1', flush=True)\ntime.sleep(3 if rank == 2 else 0)"
+    cell = "%%px\nimport time\nprint('step 1', flush=True)\ntime.sleep(5 if rank == 2 else 0)"
     assert started.run(cell).shown == []
     watched = started.run(cell, allow_stdin=True)
-    assert watched.shown[0] == "3 of 4 ranks have finished, 2 s\n  rank 2 is running: step 1"
+    assert re.fullmatch(r"3 of 4 ranks have finished, [2-4] s\n  rank 2 is running: step 1", watched.shown[0])
     assert watched.text == blocks(*["step 1"] * 4)
 
 

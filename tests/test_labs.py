@@ -393,7 +393,7 @@ def test_the_ranks_cannot_be_parted(check):
 
 
 def test_a_loop_without_end_is_named(check):
-    said = complaint(check, "shift", "def shift(x, dist):\n    while True:\n        pass", timeout=1)
+    said = complaint(check, "shift", "def shift(x, dist):\n    while True:\n        pass", timeout=3)
     assert re.search(r"rank 3 is still running  \[shift, line [23]: ", said), said
     check("shift", SOLUTION["shift"])
 

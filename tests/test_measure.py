@@ -247,7 +247,7 @@ def late_rank_2(tensor, dist):
 def slow_at_first(tensor, dist):
     if not hasattr(slow_at_first, "done"):
         slow_at_first.done = True
-        time.sleep(0.3)
+        time.sleep(1)
 
 
 def test_the_slowest_rank_counts():
@@ -258,7 +258,7 @@ def test_the_slowest_rank_counts():
 
 def test_the_first_call_stays_apart():
     row = rows_of(slow_at_first, 400, of="all_reduce", check=False)[0]
-    assert row["first"] >= 0.3 > row["max"]
+    assert row["first"] >= 1 > row["max"]
 
 
 def test_calls_with_a_root_are_timed_one_by_one_unless_told_otherwise():
@@ -442,8 +442,8 @@ def test_after_a_hang_the_ranks_are_back_and_nothing_is_lost(ranks):
     stuck = readers(
         "def stuck(tensor, dist):\n    if len(tensor) > 16 and dist.get_rank() == 0:\n        dist.recv(tensor, 1)", "stuck"
     )
-    with pytest.raises(ringtree.RanksStuck, match="after 1 s") as caught:
-        measure.measure(stuck, sizes=[64, 128], of="all_reduce", timeout=1.0, show=False, check=False, **QUICK)
+    with pytest.raises(ringtree.RanksStuck, match="after 3 s") as caught:
+        measure.measure(stuck, sizes=[64, 128], of="all_reduce", timeout=3.0, show=False, check=False, **QUICK)
     assert caught.value.measured["size"].tolist() == [64]
     assert measure.measure("all_reduce", sizes=[64], show=False, **QUICK)["wrong"][0] == 0
 
@@ -617,7 +617,7 @@ def test_in_a_cell_on_ranks_all_measure_together_and_rank_0_prints(notebook):
 
 def test_a_hang_is_reported_as_in_a_cell(notebook):
     notebook.run("def mine(tensor, dist):\n    if dist.get_rank() == 0:\n        dist.recv(tensor, 1)")
-    answer = notebook.run("measure.measure(mine, sizes=[64], of='all_reduce', timeout=1.0)")
+    answer = notebook.run("measure.measure(mine, sizes=[64], of='all_reduce', timeout=3.0)")
     assert answer.error == "RanksStuck"
     assert "rank 0 waits to receive from rank 1, which waits in all_gather" in answer.message
     assert "mine, line 3" in answer.message
