@@ -343,28 +343,23 @@ class Ranks:
         death is reported as in a `%%px` cell: RanksStuck, RankError, RankDied.
         """
         self._check_running()
-        result = self.view.apply_async(function, *args, **kwargs)
-        return deadline.finish(self, result, list(range(self.size)), timeout or self.timeout)
+        result = self.view.apply_async(onrank.returned, function, *args, **kwargs)
+        packed = deadline.finish(self, result, list(range(self.size)), timeout or self.timeout)
+        return [_unpacked(each, f"rank {i} returned") for i, each in enumerate(packed)]
 
     def pull(self, name):
         """The variable `name` of every rank, as a list by rank. UsageError where a rank has none, or none that can be sent."""
         self._check_running()
-        waiting = [self.client[i].apply_async(onrank.pickled, name) for i in range(self.size)]
+        waiting = [self.client[i].apply_async(onrank.variable, name) for i in range(self.size)]
         return [self._pulled(i, name, result) for i, result in enumerate(waiting)]
 
     def _pulled(self, i, name, result):
         from ipyparallel.error import RemoteError
 
         try:
-            data = result.get()
-            return self.client[i].pull(name, block=True) if data is None else pickle.loads(data)
+            return _unpacked(result.get(), f"rank {i} has in {name}")
         except RemoteError as error:
             raise UsageError(f"rank {i} cannot give {name!r}: {error.evalue}") from None
-        except AttributeError as error:
-            raise UsageError(
-                f"rank {i} has in {name} what this notebook's kernel does not know ({error}): pull numbers, strings, "
-                "tensors, or lists and dicts of them"
-            ) from None
 
     def push(self, names):
         """Set variables on every rank: {"name": value}."""
@@ -502,6 +497,18 @@ class Ranks:
             '<table class="ranks"><thead><tr><th>rank</th><th>device</th><th>backend</th>'
             f"<th>host</th></tr></thead><tbody>{body}</tbody></table>{remark}"
         )
+
+
+def _unpacked(packed, whose):
+    """What `onrank` packed; `whose` begins the sentence where this process cannot read it."""
+    pickled, value = packed
+    try:
+        return value if pickled is None else pickle.loads(pickled)
+    except (AttributeError, ImportError) as error:
+        raise UsageError(
+            f"{whose} what this notebook's kernel does not know ({error}): give numbers, strings, tensors, or lists "
+            "and dicts of them"
+        ) from None
 
 
 def _engines(cluster):

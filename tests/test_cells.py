@@ -105,6 +105,17 @@ def test_what_is_pulled_comes_as_it_is_and_what_cannot_come_is_an_error(started)
         assert answer.error == "UsageError" and answer.message.startswith(said)
 
 
+def test_what_a_call_returns_comes_as_it_is_and_what_cannot_come_is_an_error(started):
+    started.run("%%px\nclass Own:\n    pass")
+    started.run("def ordered():\n    return {'z': rank, 'a': torch.ones(2)}\n\ndef twice():\n    return lambda x: 2 * x")
+    assert started.run("print(ranks.call(ordered)[3])").text == "{'z': 3, 'a': tensor([1., 1.])}\n"
+    assert started.run("print([each(3) for each in ranks.call(twice)])").text == "[6, 6, 6, 6]\n"
+    answer = started.run("def own():\n    return Own()\nranks.call(own)", timeout=30)
+    assert answer.error == "UsageError" and answer.message.startswith("rank 0 returned what this notebook's kernel does not know")
+    answer = started.run("def module():\n    return dist\nranks.call(module)", timeout=30)
+    assert answer.message == "ranks 0, 1, 2 and 3 raised TypeError: cannot pickle 'module' object"
+
+
 def test_push_and_pull(started):
     assert started.run("ranks.push({'a': 5}); ranks.pull('a')").shown == ["[5, 5, 5, 5]"]
 

@@ -12,12 +12,13 @@ from processes import Processes, shared
 from ringtree.cost import Link
 from ringtree.emulate import _Ports, _Post, emulate
 
-LINK = Link(alpha=20e-3, beta=10e-9)
-NBYTES = 400_000  # 20 ms + 4 ms
+# So slow a link that a busy machine, where each message may be 20 ms late, does not matter much.
+LINK = Link(alpha=100e-3, beta=50e-9)
+NBYTES = 400_000  # 100 ms + 20 ms
 AGREES = 1.10  # the promise, kept wherever a core is free to keep it
 GENEROUS = 1.60  # what a machine with every core busy may make of it
-TRIES = 8  # to see the promise kept
-MORE_TRIES = 80  # to see what a busy machine can do at all
+TRIES = 3  # to see the promise kept
+MORE_TRIES = 20  # to see what a busy machine can do at all
 
 
 @pytest.fixture(scope="module")

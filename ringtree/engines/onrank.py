@@ -85,14 +85,25 @@ def join(rank, world_size, local_rank, local_world_size, node, address, port, ba
     shell.user_ns_hidden.update(names)
 
 
-def pickled(name):
-    """The reader's variable `name`, pickled; None for a function of a cell, which pickle cannot send."""
+def variable(name):
+    """The reader's variable `name`, packed for `ringtree.cluster`."""
     variables = get_ipython().user_ns
     if name not in variables:
         raise NameError(f"name {name!r} is not defined")
-    if inspect.isfunction(variables[name]):
-        return None
-    return pickle.dumps(variables[name])
+    return _packed(variables[name])
+
+
+def returned(function, *args, **kwargs):
+    """What the reader's function returns, packed for `ringtree.cluster`."""
+    return _packed(function(*args, **kwargs))
+
+
+def _packed(value):
+    """(pickled, None), or (None, value) for a function of a cell, which ipyparallel can send and pickle cannot.
+
+    Left to ipyparallel, dicts would be sorted, and what the notebook's kernel cannot read would never come.
+    """
+    return (None, value) if inspect.isfunction(value) else (pickle.dumps(value), None)
 
 
 def leave():
