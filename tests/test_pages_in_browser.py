@@ -121,6 +121,21 @@ def test_figures_take_their_colour_from_the_page(shown):
     assert set(inks) <= {shown.evaluate("getComputedStyle(document.body).color")}
 
 
+def test_a_printed_page_is_light_and_the_page_alone(browser):
+    page = browser.open((HTML / "notebooks/01-ranks.html").as_uri(), theme="dark")
+    try:
+        page.call("Emulation.setEmulatedMedia", media="print")
+        page.evaluate("dispatchEvent(new Event('beforeprint'))")
+        assert page.evaluate("document.documentElement.dataset.theme") == "light"
+        around = "[...document.querySelectorAll('.bd-sidebar-primary, .bd-sidebar-secondary, .bd-header-article, .copybtn')]"
+        assert page.evaluate(f"{around}.length") > 3
+        assert page.evaluate(f"{around}.filter(each => getComputedStyle(each).display !== 'none').length") == 0
+        page.evaluate("dispatchEvent(new Event('afterprint'))")
+        assert page.evaluate("document.documentElement.dataset.theme") == "dark"
+    finally:
+        page.close()
+
+
 @pytest.mark.parametrize("family", ["Source Serif 4", "IBM Plex Sans", "JetBrains Mono"])
 def test_bundled_fonts_are_used(welcome, family):
     assert welcome.evaluate(f"[...document.fonts].some(f => f.family.includes('{family}') && f.status === 'loaded')")

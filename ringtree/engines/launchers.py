@@ -7,6 +7,8 @@ MPI and Slurm launchers, with the id pinned.
 """
 
 import asyncio
+import atexit
+import contextlib
 import json
 import os
 import pathlib
@@ -57,6 +59,15 @@ class ForkServer:
             )
         return json.loads(line)
 
+    def close(self):
+        """End the server, and all that was forked from it."""
+        if self.process.stdin.closed:
+            return
+        self.process.stdin.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(5)
+        self.process.stdout.close()
+
     def folder(self):
         """A folder that lives as long as the server."""
         self.ask("exit_codes", pids=[])
@@ -74,8 +85,15 @@ def fork_server():
     """The one fork server of this process, started when first asked for."""
     global _server
     if _server is None or _server.process.poll() is not None:
+        _close()
         _server = ForkServer()
     return _server
+
+
+@atexit.register
+def _close():
+    if _server is not None:
+        _server.close()
 
 
 def _after_fork_in_child():

@@ -51,7 +51,7 @@ def table_text(table) -> str:
 
     Times are in µs, bandwidths in GB/s (10⁹ bytes a second). `place` says whether a row is in or out of
     place. Where the rows were measured here, the 95 % interval of the median, the first call and the number
-    of batches × calls follow.
+    of batches × calls follow, and `~` where the median did not get stable in its budget.
     """
     _need(table, "size", "time")
     return "\n".join([*head_lines(table), *(line(row) for row in _rows(table))])
@@ -91,7 +91,7 @@ def line(row) -> str:
     if "batches" in row:
         words += [_figure(row.get(name, math.nan) * 1e6, 8) for name in ("low", "high", "first")]
         words.append(f"{row['batches']} x{row['calls']:>3}")
-        columns, note = HEAD + MORE, "" if row["stable"] else "  not stable in its budget"
+        columns, note = HEAD + MORE, "" if row["stable"] else " ~"
     return " ".join(f"{word:>{each[2]}}" for word, each in zip(words, columns)) + note
 
 
@@ -123,6 +123,7 @@ def _provenance_lines(table):
     lines.append(_places(attrs))
     if attrs.get("tool") == "ringtree.measure":
         lines.append(f"times by the {attrs['clock']}, of the slowest rank; time is their median, low and high its 95 % interval")
+        lines.append("~ after a row: the budget was spent before its median was stable")
     if attrs.get("backend") == "gloo" or attrs.get("link"):
         lines.append("these are times of processes on CPUs: they say nothing of a GPU or its network")
     lines += [str(attrs[key]) for key in ("link", "remark", "truncated") if attrs.get(key)]
