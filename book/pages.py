@@ -4,6 +4,7 @@
   on besides the cell: the package, the scripts beside the notebooks, the requirements, and whether
   GPUs are there and shared.
 - Scripts and styles of thebe, which would be fetched from the web, are left out of every page.
+- What a cell prints is joined as it was printed.
 - A `%%px` cell gets a stripe that says it runs on every rank. In its output each rank's lines
   carry that rank's colour, and a report of an error opens with its name in bold.
 """
@@ -14,6 +15,7 @@ import re
 from pathlib import Path
 
 from docutils import nodes
+from myst_nb.core import render
 from pygments.lexer import RegexLexer, bygroups, using
 from pygments.lexers.python import PythonLexer
 from pygments.token import Comment, Keyword, Whitespace
@@ -69,6 +71,26 @@ def mark_rank_cells(app, doctree):
             cell["classes"].append("here-too")
 
 
+def join_streams(outputs):
+    """Text of one stream as one output, to the letter.
+
+    A kernel sends it in pieces that may end anywhere. myst-nb, which would join them itself, puts each on a line of its own.
+    """
+    joined, streams = [], {}
+    for output in outputs:
+        if output["output_type"] == "stream":
+            if output["name"] in streams:
+                streams[output["name"]]["text"] += output["text"]
+                continue
+            output = streams[output["name"]] = output.copy()
+        joined.append(output)
+    return joined
+
+
+def join_streams_first(coalesce):
+    return lambda outputs: coalesce(join_streams(outputs))
+
+
 def leave_out_thebe(app, name, template, context, doctree):
     def ours(item):
         return "thebe" not in str(getattr(item, "filename", item)) + str(getattr(item, "attributes", ""))
@@ -93,6 +115,7 @@ def dress_outputs(app, name, template, context, doctree):
 
 
 def setup(app):
+    render.coalesce_streams = join_streams_first(render.coalesce_streams)
     app.add_lexer(RankCell.name, RankCell)
     app.add_config_value("ringtree_hash", "", "env")
     app.connect("config-inited", name_the_cache)

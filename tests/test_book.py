@@ -18,6 +18,7 @@ sys.path.insert(0, str(ROOT / "book"))
 
 import build  # noqa: E402
 import normalise  # noqa: E402
+import pages  # noqa: E402
 
 MEGABYTE = 10**6
 # In a chapter about measuring, half of the outputs may depend on the machine; elsewhere a quarter.
@@ -33,6 +34,13 @@ def name_of(path):
 
 every_page = pytest.mark.parametrize("page", PAGES, ids=name_of)
 every_notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=name_of)
+
+
+def test_what_a_kernel_sends_in_pieces_is_joined_as_it_was_printed():
+    sent = [("stdout", "one li"), ("stderr", "oh\n"), ("stdout", "ne\n\nand"), ("stdout", " another\n")]
+    outputs = [nbformat.v4.new_output("stream", name=name, text=text) for name, text in sent]
+    assert [each["text"] for each in pages.join_streams(outputs)] == ["one line\n\nand another\n", "oh\n"]
+    assert outputs[0]["text"] == "one li"
 
 
 @cache

@@ -6,9 +6,9 @@ import pytest
 from ringtree import figures
 
 
-def test_there_are_23_runs_each_with_its_source():
+def test_there_are_33_runs_each_with_its_source():
     runs = figures.runs()
-    assert len(runs) == 23
+    assert len(runs) == 33
     for name, run in runs.items():
         assert run.name == name
         assert run.source and run.tool and run.gpu and run.operation
@@ -21,6 +21,7 @@ def test_labels_are_short_and_differ():
     assert max(map(len, labels)) < 40
     assert figures.run("h200_p8").label == "8 × H200"
     assert figures.run("h100_aws_n2_p16").label == "16 × H100, 2 nodes"
+    assert figures.run("gh200_n512_p2048").label == "2048 × GH200, 512 nodes"
 
 
 @pytest.mark.parametrize("name", figures.runs())
@@ -44,7 +45,7 @@ def test_numbers_that_the_facts_name():
 def test_the_readers_copy_is_her_own():
     figures.runs().clear()
     figures.sweep("h200_p8")[1][:] = 0
-    assert len(figures.runs()) == 23 and figures.sweep("h200_p8")[1].min() > 0
+    assert len(figures.runs()) == 33 and figures.sweep("h200_p8")[1].min() > 0
 
 
 def test_an_unknown_run_is_answered_with_the_nearest_names():

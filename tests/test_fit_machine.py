@@ -156,6 +156,13 @@ def test_another_cluster_with_other_software_is_predicted_by_the_same_code():
     assert held[held.between].miss.abs().median() < 0.1
 
 
+def test_a_cluster_that_was_found_afterwards_is_predicted_but_for_two_runs_that_no_machine_explains():
+    held = fit.held_out(family("gh200"), protocols=2)
+    inner = medians(held[held.between])
+    assert len(inner) == 8 and inner.median() <= 0.15
+    assert inner.drop(["gh200_n2_p8", "gh200_n256_p1024"]).max() <= 0.18
+
+
 @pytest.mark.parametrize("name", ["h100_aws_n2_p16", "b200_n4_p32"])
 def test_a_cluster_that_answers_by_nccls_own_model_is_predicted(name):
     """NVLS, capped protocols and the tree's corrections are in that model and not in ours."""

@@ -575,7 +575,9 @@ def test_a_plain_tree_carries_less():
 
 
 def test_every_published_run_of_nccl_has_its_machine():
-    made_by_nccl = [name for name, run in figures.runs().items() if run.operation == "all_reduce" and not name.startswith("osu_")]
+    # of the GH200 nothing is published from which to work out what NCCL's search finds there
+    others = "osu_", "gh200_"
+    made_by_nccl = [name for name, run in figures.runs().items() if run.operation == "all_reduce" and not name.startswith(others)]
     assert [row["run"] for row in nccl.judge()] == made_by_nccl
     for name in made_by_nccl:
         run, platform = figures.run(name), nccl.published(name)

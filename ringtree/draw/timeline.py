@@ -54,7 +54,7 @@ def timeline(
     axes[-1, 0].set_xlim(0, last * scale * 1.02)
     axes[-1, 0].set_xlabel(f"time ({unit})")
     if title:
-        fig.suptitle(title)
+        fig.suptitle(title, x=0.01, ha="left", fontsize=14, weight="bold")
     fig.legend(handles=_legend(named.values()), loc="outside lower center", ncols=3, frameon=False)
     return picture(fig, _alt(named))
 
@@ -113,7 +113,7 @@ def _computing(colour) -> dict:
 
 
 def _moving(colour) -> dict:
-    return {"facecolor": colour, "edgecolor": "none", "alpha": 0.2}
+    return {"facecolor": colour, "edgecolor": "none", "alpha": 0.3}
 
 
 _LOOKS = {"compute": _computing, "move": _moving}

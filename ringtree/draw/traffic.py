@@ -50,13 +50,14 @@ def traffic(trace: Trace, *, ranks_per_node: int | None = None, title: str = "",
     if not numbers:
         ax.add_patch(Rectangle((left, top), box * size, box * size, facecolor=INK, alpha=0.05, edgecolor="none"))
     text = max(11.0, min(13.0, box / 4.2))
+    least, more = (0.12, 0.4) if numbers else (0.2, 0.8)  # under numbers the colour stays pale
     for src in range(size):
         for dst in range(size):
             x, y, nbytes = left + box * dst, top + box * src, moved.get((src, dst), 0)
             gap = 1.5 if box > 14 else 0.5
             place = (x + gap, y + gap), box - 2 * gap, box - 2 * gap
             if nbytes:
-                ax.add_patch(Rectangle(*place, facecolor=RANK_COLOURS[0], alpha=0.12 + 0.4 * nbytes / most, edgecolor="none"))
+                ax.add_patch(Rectangle(*place, facecolor=RANK_COLOURS[0], alpha=least + more * nbytes / most, edgecolor="none"))
             elif numbers:
                 ax.add_patch(Rectangle(*place, fill=False, edgecolor=INK, alpha=0.15, linewidth=1))
             if nbytes and numbers:

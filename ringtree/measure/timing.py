@@ -154,7 +154,10 @@ def _surroundings(call, dist, link, device):
 
 
 def timed(run, device) -> float:
-    """Seconds that run() takes on this rank: between two CUDA events on a GPU, by the monotonic clock on a CPU."""
+    """Seconds that run() takes on this rank.
+
+    Between two CUDA events on a GPU, by the monotonic clock on a CPU.
+    """
     if device.type != "cuda":
         began = time.perf_counter()
         run()

@@ -58,18 +58,18 @@ def published(run: str) -> Platform:
 
     Runs of 2.27 are given the model of 2.28; what else is assumed stands in `source`. For another number of nodes use
     `dataclasses.replace(published("v100_n2_p8"), nodes=32)`: the speeds hold from 2 nodes up. Raises UsageError for a run
-    that NCCL did not make, and KeyError for one that does not exist.
+    that NCCL did not make or whose machine's speeds could not be worked out, and KeyError for one that does not exist.
     """
     figures.run(run)
     if run not in _PUBLISHED:
-        raise UsageError(f"{run!r} was not made with NCCL; give one of {', '.join(_PUBLISHED)}")
+        raise UsageError(f"{run!r} was not made with NCCL, or not on a machine whose speeds are known; give one of {', '.join(_PUBLISHED)}")
     return _PUBLISHED[run]
 
 
 def judge(*runs: str) -> list[dict]:
     """How far NCCL's expectation is from what was measured, nothing fitted: a row for each published run.
 
-    runs: names of `figures.runs()`; none: all that NCCL made. A run with a forced algorithm is predicted with it forced.
+    runs: names of `figures.runs()`; none: all whose machine is known (see `published`). A run with a forced algorithm is predicted with it forced.
     Each row: run, label, version (of the model), sizes (how many), miss (the median of |predicted − measured| / measured),
     worst (the largest), small and large (medians of predicted / measured up to 1 KiB and from 16 MiB on; None where the
     run has no such sizes), picks (what the model takes, from the smallest size to the largest, without repetition).
