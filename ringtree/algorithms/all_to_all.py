@@ -30,7 +30,7 @@ def pairwise_all_to_all(outputs, inputs, dist):
 def bruck_all_to_all(outputs, inputs, dist):
     """A block that has d ranks to go travels by the powers of two that make up d.
 
-    So there are few messages, but most blocks travel more than once.
+    So there are few messages, but many blocks travel more than once.
 
     Before: every rank has its `inputs`; all ranks' blocks for one rank have one length.
     After: it has its `outputs`. Cost: ⌈lg p⌉(α + n/2·β), where p is a power of two.

@@ -205,8 +205,10 @@
       const size = where.length;
       if (data.layout === "row") return Math.min(0.62 * length, data.height - 60);
       if (data.layout === "tree") return data.both ? 0.16 * length : 0;
-      // Between neighbours, clockwise, the way lies on the circle.
-      return ((dst - src + size) % size === 1 && size > 2 ? Math.tan(Math.PI / size / 2) : 0.14) * length;
+      // Between neighbours, clockwise, the way lies on the circle; past others it keeps to the inside.
+      const steps = (dst - src + size) % size, back = size - steps;
+      if (steps === 1 && size > 2) return Math.tan(Math.PI / size / 2) * length;
+      return (steps === back || back === 1 ? 0.14 : steps < back ? -0.06 : 0.34) * length;
     }
 
     function start([src, dst, contents]) {
@@ -215,7 +217,9 @@
       const head = svg(moving, "path", { d: "M0 0L-9 -4.5V4.5Z", fill: colour, transform: `translate(${way.end}) rotate(${way.angle})` });
       const chip = svg(chips, "g", { class: "rt-chip" }), wide = load(chip, contents, colour);
       const length = line.getTotalLength();
-      return { line, head, chip, length, aside: length < 95 ? wide : 0 };
+      // Ways across the ring all meet in its middle: there what they carry stops before it.
+      const across = data.layout === "ring" && 2 * Math.abs(dst - src) === where.length;
+      return { line, head, chip, length, reach: across ? 0.3 : 0.6, aside: length < 95 ? wide : 0 };
     }
 
     // What a message carries: up to three chunks side by side, of more the first and last letter. Returns its width.
@@ -246,8 +250,8 @@
     }
 
     // On a short way the chunk goes beside the line, which would be hidden under it.
-    function move({ line, head, chip, length, aside }, part) {
-      const gone = part >= 1, along = length * (0.1 + 0.5 * part);
+    function move({ line, head, chip, length, reach, aside }, part) {
+      const gone = part >= 1, along = length * (0.1 + (reach - 0.1) * part);
       const place = line.getPointAtLength(along), ahead = line.getPointAtLength(along + 1);
       const left = ahead.y - place.y, up = place.x - ahead.x;
       // In a tree, above the line: below it are the neighbours.
@@ -256,7 +260,8 @@
       const x = place.x + left * far, y = place.y + up * far;
       line.style.strokeDasharray = gone ? "none" : `${length * part} ${length + 1}`;
       head.style.visibility = gone ? "visible" : "hidden";
-      chip.setAttribute("transform", `translate(${x.toFixed(1)} ${y.toFixed(1)})`);
+      const small = data.layout === "ring" && where.length > 4 ? " scale(.82)" : "";
+      chip.setAttribute("transform", `translate(${x.toFixed(1)} ${y.toFixed(1)})${small}`);
     }
 
     function table() {
