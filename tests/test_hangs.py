@@ -3,6 +3,8 @@
 import os
 import re
 import signal
+import subprocess
+import sys
 import time
 
 import psutil
@@ -290,6 +292,20 @@ def test_a_killed_kernel_leaves_no_process_even_when_a_rank_holds_the_interprete
         below = live.descendants()
         os.kill(live.pid, signal.SIGKILL)
         assert wait_gone(below, 5.0)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="ranks are forked on Linux")
+def test_a_program_that_ends_has_ended_what_its_ranks_were_forked_from():
+    program = """
+import atexit
+atexit.register(lambda: print(server.poll(), server.stdout.closed))  # the first to be registered is the last to run
+import ringtree
+from ringtree.engines import launchers
+ringtree.start(2)
+server = launchers.fork_server().process
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=90)
+    assert done.stdout == "0 True\n", done.stderr
 
 
 def test_two_notebooks_at_once_do_not_meet():
