@@ -5,12 +5,14 @@ import sys
 from collections import Counter
 from functools import cache
 from pathlib import Path
+from unittest.mock import Mock
 from urllib.parse import unquote, urlsplit
 
 import nbformat
 import pytest
 import yaml
 from bs4 import BeautifulSoup
+from myst_nb.core import render
 
 ROOT = Path(__file__).resolve().parent.parent
 HTML = ROOT / "_build" / "html"
@@ -36,10 +38,12 @@ every_page = pytest.mark.parametrize("page", PAGES, ids=name_of)
 every_notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=name_of)
 
 
-def test_what_a_kernel_sends_in_pieces_is_joined_as_it_was_printed():
+def test_what_a_kernel_sends_in_pieces_is_joined_as_it_was_printed(monkeypatch):
+    monkeypatch.setattr(render, "coalesce_streams", render.coalesce_streams)  # put back afterwards
+    pages.setup(Mock())
     sent = [("stdout", "one li"), ("stderr", "oh\n"), ("stdout", "ne\n\nand"), ("stdout", " another\n")]
     outputs = [nbformat.v4.new_output("stream", name=name, text=text) for name, text in sent]
-    assert [each["text"] for each in pages.join_streams(outputs)] == ["one line\n\nand another\n", "oh\n"]
+    assert [each["text"] for each in render.coalesce_streams(outputs)] == ["one line\n\nand another\n", "oh\n"]
     assert outputs[0]["text"] == "one li"
 
 

@@ -156,7 +156,7 @@ def test_another_cluster_with_other_software_is_predicted_by_the_same_code():
     assert held[held.between].miss.abs().median() < 0.1
 
 
-def test_a_cluster_that_was_found_afterwards_is_predicted_but_for_two_runs_that_no_machine_explains():
+def test_a_cluster_that_was_found_afterwards_is_predicted_but_for_two_runs():
     held = fit.held_out(family("gh200"), protocols=2)
     inner = medians(held[held.between])
     assert len(inner) == 8 and inner.median() <= 0.15
