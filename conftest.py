@@ -2,7 +2,7 @@
 
 import os
 
-os.environ.setdefault("JUPYTER_DEFAULT_PROVISIONER_NAME", "ringtree-unix-sockets")  # see ringtree/kernels.py
+os.environ.setdefault("JUPYTER_DEFAULT_PROVISIONER_NAME", "ringtree-unix-sockets")  # see ringtree/live/kernels.py
 
 PICTURES = ("text/html", "text/markdown", "image/svg+xml", "application/javascript")
 

@@ -28,8 +28,7 @@ import tempfile
 import numpy as np
 
 import ringtree
-from ringtree import logs
-from ringtree.measure import measure, sizes_between
+from ringtree.measure import logs, measure, sizes_between
 from ringtree.measure.__main__ import byte_count
 
 LOOP = """

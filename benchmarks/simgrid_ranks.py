@@ -15,7 +15,7 @@ import time
 from simgrid import Actor, Engine, LinkInRoute, Mailbox, NetZone
 
 from ringtree import algorithms
-from ringtree.sketch import Sketch
+from ringtree.simulated.sketch import Sketch
 
 PLAIN_MODEL = [
     "--cfg=network/model:CM02",
@@ -75,7 +75,7 @@ class _Work:
 def pairs(name, size):
     """The ordered pairs of ranks that an algorithm uses: found by simulating it here."""
     from ringtree.cost import Link
-    from ringtree.simulate import simulate
+    from ringtree.simulated.clock import simulate
 
     trace = simulate(getattr(algorithms, name), [Sketch(size) for _ in range(size)], Link(1.0, 0.0)).trace
     return sorted({(message.src, message.dst) for message in trace})

@@ -20,8 +20,8 @@ import torch
 
 from ringtree import algorithms
 from ringtree.cost import Link
-from ringtree.simulate import simulate
-from ringtree.sketch import Sketch
+from ringtree.simulated.clock import simulate
+from ringtree.simulated.sketch import Sketch
 
 HERE = pathlib.Path(__file__).resolve().parent
 LINK = Link(10e-6, 1 / 450e9)

@@ -30,9 +30,10 @@ import nbformat  # noqa: E402
 import normalise  # noqa: E402
 import psutil  # noqa: E402
 
-from ringtree import record, recordings  # noqa: E402
-from ringtree.deadline import RankError  # noqa: E402
+from ringtree.data import recorded
 from ringtree.errors import UsageError  # noqa: E402
+from ringtree.live.deadline import RankError  # noqa: E402
+from ringtree.measure import record  # noqa: E402
 
 NBVAL = ("--nbval", "--nbval-cell-timeout", "300", "--nbval-sanitize-with", str(ROOT / "tests" / "nbval_sanitize.cfg"))
 NOTEBOOK_SECONDS = 1800
@@ -44,7 +45,7 @@ NAMES = ("notebooks", *record.PARTS)
 
 
 def arguments():
-    parser = argparse.ArgumentParser(prog=recordings.COMMAND, description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(prog=recorded.COMMAND, description=__doc__.splitlines()[0])
     add = parser.add_argument
     add("--ranks", type=int, default=4, metavar="N", help="how many ranks the measurements take, 2 or more (4)")
     add("--only", nargs="+", choices=NAMES, metavar="PART", help=f"only these parts, of {', '.join(NAMES)}")
@@ -76,12 +77,12 @@ def _checked(options) -> tuple[list[str], Path, list[Path]]:
     if lacking := [path.name for path in books if not (path.is_file() and path.suffix == ".ipynb")]:
         raise UsageError(f"--notebooks {lacking[0]}: there is no such notebook; give files that end in .ipynb")
     parts = [name for name in NAMES if name in (options.only or NAMES)]
-    folder = options.out or recordings.FOLDER
+    folder = options.out or recorded.FOLDER
     if options.dry and options.out is None:
         folder = Path(tempfile.mkdtemp(prefix="ringtree-dry-run-"))
-    if options.dry and folder.resolve() == recordings.FOLDER.resolve():
+    if options.dry and folder.resolve() == recorded.FOLDER.resolve():
         raise UsageError("--dry makes no recordings: give another folder with --out, or leave --out out")
-    there = [name for name in parts if recordings.path_of(name, folder).exists()]
+    there = [name for name in parts if recorded.path_of(name, folder).exists()]
     if there and not options.overwrite:
         raise UsageError(
             f"{', '.join(there)} {'is' if len(there) == 1 else 'are'} recorded already, and nothing was done: "
@@ -136,11 +137,11 @@ def driver_in(text):
 
 
 def provenance(stage, settings, command, found) -> dict:
-    """All of `recordings.PROVENANCE`, from what the ranks of a part said of themselves, and what `look` found."""
+    """All of `recorded.PROVENANCE`, from what the ranks of a part said of themselves, and what `look` found."""
     told, first = stage.found, stage.found[0]
     devices = {each["device"]: each["gpu"] for each in told if each["gpu"]}
     return {
-        "kind": recordings.GPU if first["backend"] == "nccl" else recordings.DRY,
+        "kind": recorded.GPU if first["backend"] == "nccl" else recorded.DRY,
         "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
         "command": command,
         "ranks": len(told),
@@ -174,7 +175,7 @@ def command_of(options) -> str:
         if values := getattr(options, name):
             words += [f"--{name}", *(Path(value).name if name == "notebooks" else value for value in values)]
     words += ["--dry"] if options.dry else []
-    return f'{recordings.COMMAND} ARGS="{shlex.join(words)}"' if words else recordings.COMMAND
+    return f'{recorded.COMMAND} ARGS="{shlex.join(words)}"' if words else recorded.COMMAND
 
 
 # -- the run -------------------------------------------------------------------------
@@ -199,7 +200,7 @@ def run(plan, options, found) -> int:
             on = record.Stage(NOTEBOOK_RANKS, backend, 0 < found["gpus"] < NOTEBOOK_RANKS) if name == "notebooks" else stage
             rows, settings = run_notebooks(on, books) if name == "notebooks" else record.PARTS[name](on, quick=options.dry)
             told = provenance(on, settings, command_of(options), found)
-            path = recordings.write(name, rows, told, folder, options.overwrite)
+            path = recorded.write(name, rows, told, folder, options.overwrite)
         except Exception as error:  # the other parts are worth having
             if isinstance(error, RankError) and error.report.startswith("interrupted"):
                 raise KeyboardInterrupt from error
@@ -209,7 +210,7 @@ def run(plan, options, found) -> int:
         made.append(name)
         print(f"{name}: {len(rows)} rows in {time.monotonic() - began:.0f} s, {path.name}", flush=True)
     print(f"{'Tried' if options.dry else 'Recorded'}: {', '.join(made) or 'nothing'}; in {folder}")
-    if made and folder.resolve() == recordings.FOLDER.resolve():
+    if made and folder.resolve() == recorded.FOLDER.resolve():
         print("Run `make notebooks` next: it stores what the pages' cells print now.")
     return 1 if failed else 0
 
@@ -225,7 +226,7 @@ def introduce(stage, found):
     versions = f"PyTorch {told['torch']}"
     if stage.backend == "nccl":
         versions = f"driver {told['driver']}, CUDA {told['cuda']}, {versions}, NCCL {told['nccl']}"
-    print(f"Found {recordings.where(told)}; {versions}.")
+    print(f"Found {recorded.where(told)}; {versions}.")
     if told["shared"]:
         print("Results are right where ranks share a GPU; times are those of its time slices, not of a network.")
     elif stage.backend != "nccl":
@@ -247,7 +248,7 @@ def run_notebooks(stage, paths) -> tuple[list[dict], dict]:
             ended = _pytest(path, results, environment)
             found = outcomes(path, results.read_text(encoding="utf-8") if results.is_file() else None, ended)
         rows += found
-        print(f"  {recordings.Recording('notebooks', '', found).text}", flush=True)
+        print(f"  {recorded.Recording('notebooks', '', found).text}", flush=True)
     if all(row["outcome"] == "not run" for row in rows):
         raise RuntimeError(f"none of {len(rows)} cells ran, {ended}: `make test` says more")
     return rows, {"notebooks": len(paths), "compared": "with the stored outputs, by nbval"}

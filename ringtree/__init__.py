@@ -1,26 +1,44 @@
 """Rings and Trees: multi-GPU communication you can run.
 
-In a notebook:
-
     import ringtree
-    ranks = ringtree.start(4)
+    ranks = ringtree.start(4)              # live ranks; from now on `%%px` cells run on every one
 
-and then `%%px` cells run on every rank. The other rooms are imported by name:
-`from ringtree import draw, cost`.
+    ringtree.simulate(program, inputs, ringtree.Link(10e-6, 1 / 450e9))      # the same program on a virtual clock
+    ringtree.cost_of(program, 8, 1 << 20, ringtree.Link(10e-6, 1 / 450e9))   # and its exact cost
+
+What is used everywhere is here: `dir(ringtree)` lists it. The rest stands in rooms:
+
+    algorithms   every collective as rank programs, one collective a file
+    live         ranks: started, watched, traced, with an emulated link between them
+    simulated    ranks on a virtual clock
+    theory       exact costs, bounds, fits, predictions, NCCL's own model
+    measure      time a collective honestly, read others' logs, record what a GPU shows
+    data         published figures and recordings
+    draw         pictures of traces and costs, and the step player
+    labs         exercises that check themselves
+    collectives, cost, trace, units, waits, errors      the words and plain data that all rooms share
 """
 
+import lazy_loader
 
-def __getattr__(name):
-    # Late, so that a rank that imports a room of this package pays for that room alone.
-    if name in ("start", "Ranks"):
-        from ringtree import cluster
-
-        return getattr(cluster, name)
-    if name in ("RankError", "RanksStuck", "RankDied"):
-        from ringtree import deadline
-
-        return getattr(deadline, name)
-    raise AttributeError(f"module 'ringtree' has no attribute {name!r}")
+# Late, so that a rank that imports a room of this package pays for that room alone.
+__getattr__, __dir__, __all__ = lazy_loader.attach(
+    __name__,
+    submodules=["algorithms", "data", "draw", "labs", "live", "measure", "simulated", "theory"],
+    submod_attrs={
+        "cost": ["Link", "Machine"],
+        "live.cluster": ["start"],
+        "live.deadline": ["RankDied", "RankError", "RanksStuck"],
+        "live.emulated": ["emulate"],
+        "live.tracing": ["shortest", "traced"],
+        "simulated.clock": ["Deadlock", "ProgramError", "simulate"],
+        "simulated.following": ["follow"],
+        "simulated.sketch": ["Sketch"],
+        "theory.schedules": ["cost_of", "lower_bound"],
+        "trace": ["Trace"],
+        "units": ["binary_text", "bytes_text", "seconds_text"],
+    },
+)
 
 
 def _readers_shell():
@@ -33,6 +51,7 @@ def _readers_shell():
 
 
 if _readers_shell() is not None:
-    from ringtree import cells
+    from ringtree.live import cells
 
     cells.load(_readers_shell())
+    del cells

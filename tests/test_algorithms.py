@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ringtree.cost import Link, Machine
-from ringtree.schedules import ALGORITHMS, cost_of, find, lower_bound, textbook_time
-from ringtree.simulate import simulate
-from ringtree.sketch import Sketch
+from ringtree.simulated.clock import simulate
+from ringtree.simulated.sketch import Sketch
+from ringtree.theory.schedules import ALGORITHMS, cost_of, find, lower_bound, textbook_time
 
 LINK, GAMMA = Link(3.0, 0.25), 0.0625  # powers of two: sums are exact, whatever their order
 SIZES = [*range(1, 18), 32, 64]

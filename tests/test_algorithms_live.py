@@ -6,9 +6,9 @@ from processes import shared
 from test_algorithms import assert_definition, inputs_of, options_of, program_of
 
 from ringtree.cost import Link
-from ringtree.schedules import ALGORITHMS, cost_of, find
-from ringtree.simulate import simulate
-from ringtree.trace import traced
+from ringtree.live.tracing import traced
+from ringtree.simulated.clock import simulate
+from ringtree.theory.schedules import ALGORITHMS, cost_of, find
 
 SIZE = 4
 

@@ -16,7 +16,7 @@ def notebook():
 @pytest.fixture
 def started(notebook):
     """A kernel whose four ranks run, whatever the test before did to them."""
-    answer = notebook.run("ranks = ringtree.cluster.current() or ringtree.start(4)")
+    answer = notebook.run("ranks = ringtree.live.cluster.current() or ringtree.start(4)")
     assert answer.error is None, answer.traceback
     return notebook
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from ringtree.cluster import choose_backend
-from ringtree.engines import engine, launchers
 from ringtree.errors import UsageError
+from ringtree.live import engine, launchers
+from ringtree.live.cluster import choose_backend
 
 
 def place(ranks_by_host, gpus_by_host, **wishes):
@@ -75,7 +75,7 @@ def test_the_slurm_script_starts_engines_that_pin_their_id(tmp_path, monkeypatch
     script = open(traits["batch_file_name"]).read()
     assert "#SBATCH --ntasks=8" in script
     assert "--ntasks-per-node=4" in script
-    assert "-m ringtree.engines.engine" in script
+    assert "-m ringtree.live.engine" in script
 
 
 def test_ssh_ranks_of_a_host_stand_together():

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringtree.cost import Link, binary_text, bytes_text, seconds_text
+from ringtree.cost import Link
+from ringtree.units import binary_text, bytes_text, seconds_text
 
 seconds = st.floats(1e-9, 1.0)
 bandwidths = st.floats(1e3, 1e13)

@@ -7,13 +7,14 @@ import matplotlib
 import numpy as np
 import pytest
 
-from ringtree import draw, figures, fit
+from ringtree import data, draw
 from ringtree.cost import Link
 from ringtree.draw import style
+from ringtree.theory import fit
 
 WHITE, DARK = "#ffffff", "#14181e"
 LINK = Link.of(10e-6, bandwidth=450e9)
-SWEEP = figures.sweep("v100_n2_p8")
+SWEEP = data.sweep("v100_n2_p8")
 FITS = {"one line": fit.fit_line(*SWEEP), "smaller of two": fit.fit_lines(*SWEEP)}
 
 
@@ -26,7 +27,7 @@ def all_pictures():
         "shares": draw.shares(LINK, [1024, 1e6, 1e9]),
         "model": draw.model(LINK),
         "times": draw.times({"measured": SWEEP}, FITS, title="Eight"),
-        "machines": draw.times({name: figures.sweep(name) for name in ("h200_p8", "l40s_p4_ring", "v100_n1_p4")}),
+        "machines": draw.times({name: data.sweep(name) for name in ("h200_p8", "l40s_p4_ring", "v100_n1_p4")}),
         "bands": draw.times({"measured": SWEEP}, {"forecast": LINK.time}, bands={"forecast": half_to_twice}),
         "residuals": draw.residuals(*SWEEP, FITS),
         "ratios": draw.ratios({"4 ranks": {"one": ([8, 64], [0.5, 1.1]), "two": ([8, 64], [3, 1])}, "8 ranks": {"one": ([8, 64], [1, 1])}}),

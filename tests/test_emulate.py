@@ -10,7 +10,7 @@ import torch
 from processes import Processes, shared
 
 from ringtree.cost import Link
-from ringtree.emulate import _Ports, _Post, emulate
+from ringtree.live.emulated import _Ports, _Post, emulate
 
 # So slow a link that a busy machine, where each message may be 20 ms late, does not matter much.
 LINK = Link(alpha=100e-3, beta=50e-9)
@@ -348,7 +348,7 @@ def test_a_mistake_gets_one_clear_sentence(ranks, name, said):
 
 
 def two_hosts(dist):
-    import ringtree.emulate as module
+    import ringtree.live.emulated as module
 
     class Elsewhere:
         """torch.distributed as it would look with rank 3 on a host of its own."""

@@ -5,8 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringtree import figures, fit
+from ringtree import data
 from ringtree.cost import Link
+from ringtree.theory import fit
 
 SIZES = 2.0 ** np.arange(27)
 
@@ -44,14 +45,14 @@ def test_small_and_large_messages_weigh_alike():
 
 
 def test_the_unit_of_time_does_not_matter():
-    sizes, times = figures.sweep("v100_n2_p8")
+    sizes, times = data.sweep("v100_n2_p8")
     in_seconds, in_microseconds = fit.fit_line(sizes, times), fit.fit_line(sizes, times * 1e6)
     assert in_microseconds.alpha == pytest.approx(in_seconds.alpha * 1e6)
     assert in_microseconds.beta == pytest.approx(in_seconds.beta * 1e6)
 
 
 def test_the_order_of_the_points_does_not_matter():
-    sizes, times = figures.sweep("v100_n2_p8")
+    sizes, times = data.sweep("v100_n2_p8")
     order = np.random.default_rng(0).permutation(len(sizes))
     assert fit.fit_line(sizes[order], times[order]).alpha == pytest.approx(fit.fit_line(sizes, times).alpha)
     for one, other in zip(fit.fit_lines(sizes[order], times[order]), fit.fit_lines(sizes, times)):
@@ -84,13 +85,13 @@ def test_one_protocol_is_not_made_worse_by_asking_for_two():
 
 
 def test_one_of_several_is_the_single_line():
-    sizes, times = figures.sweep("h200_p8")
+    sizes, times = data.sweep("h200_p8")
     assert fit.fit_lines(sizes, times, 1) == (fit.fit_line(sizes, times),)
 
 
-@pytest.mark.parametrize("name", figures.runs())
+@pytest.mark.parametrize("name", data.runs())
 def test_more_lines_never_fit_worse_and_come_in_order(name):
-    sizes, times = figures.sweep(name)
+    sizes, times = data.sweep(name)
     errors = []
     for count in (1, 2, 3):
         lines = fit.fit_lines(sizes, times, count)
@@ -100,10 +101,10 @@ def test_more_lines_never_fit_worse_and_come_in_order(name):
     assert errors[1] < errors[0]
 
 
-@pytest.mark.parametrize("name", figures.runs())
+@pytest.mark.parametrize("name", data.runs())
 def test_printed_digits_do_not_hang_on_rounding(name):
     """Times changed in the twelfth digit, as another machine's arithmetic might, give the same fit."""
-    sizes, times = figures.sweep(name)
+    sizes, times = data.sweep(name)
     wiggle = 1 + 1e-12 * np.random.default_rng(1).choice([-1, 1], len(times))
     for one, other in zip(fit.fit_lines(sizes, times), fit.fit_lines(sizes, times * wiggle), strict=True):
         assert other.alpha == pytest.approx(one.alpha, rel=1e-9)
@@ -112,7 +113,7 @@ def test_printed_digits_do_not_hang_on_rounding(name):
 
 def test_one_line_misses_real_machines_by_a_sixth_and_the_smaller_of_two_by_a_twentieth():
     def median_misses(count):
-        runs = [figures.sweep(name) for name, run in figures.runs().items() if "GH200" not in run.gpu]
+        runs = [data.sweep(name) for name, run in data.runs().items() if "GH200" not in run.gpu]
         return np.array([np.median(np.abs(fit.misses(fit.fit_lines(n, t, count), n, t))) for n, t in runs])
 
     one, two = median_misses(1), median_misses(2)

@@ -6,8 +6,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from ringtree import figures, fit, nccl
-from ringtree.predict import Model, Protocol
+from ringtree import data
+from ringtree.theory import fit, nccl
+from ringtree.theory.model import Model, Protocol
 
 SIZES = 2 ** np.arange(3, 28)
 TRUE = Model(
@@ -30,7 +31,7 @@ def sampled(model, worlds, noise=0.0, collective="all_reduce", sizes=SIZES):
 
 
 def family(prefix):
-    return figures.samples(*[name for name in figures.runs() if name.startswith(prefix)])
+    return data.samples(*[name for name in data.runs() if name.startswith(prefix)])
 
 
 def number(fitted, protocol, parameter):

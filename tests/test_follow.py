@@ -24,8 +24,8 @@ from ringtree.algorithms import (
     scatter_all_gather_broadcast,
 )
 from ringtree.cost import Link
-from ringtree.follow import follow
-from ringtree.simulate import simulate
+from ringtree.simulated.clock import simulate
+from ringtree.simulated.following import follow
 
 LINK = Link(10e-6, 1e-9)
 

@@ -19,10 +19,12 @@ sys.path.insert(0, str(ROOT / "book"))
 
 import gpu_record  # noqa: E402
 
-from ringtree import nccl, record, recordings  # noqa: E402
-from ringtree.deadline import RanksStuck  # noqa: E402
+from ringtree.data import recorded
+from ringtree.data.recorded import PROVENANCE, RECORDINGS, recording  # noqa: E402
 from ringtree.errors import UsageError  # noqa: E402
-from ringtree.recordings import PROVENANCE, RECORDINGS, recording  # noqa: E402
+from ringtree.live.deadline import RanksStuck  # noqa: E402
+from ringtree.measure import record
+from ringtree.theory import nccl  # noqa: E402
 
 MEASURED = [name for name in gpu_record.NAMES if name != "nccl_log"]  # in a dry run
 
@@ -55,7 +57,7 @@ def dry(tmp_path_factory):
 
 
 def rows_of(dry, name):
-    return recordings.read(recordings.path_of(name, dry.folder))[0]
+    return recorded.read(recorded.path_of(name, dry.folder))[0]
 
 
 def test_a_dry_run_goes_through_every_part_that_needs_no_nccl(dry):
@@ -65,7 +67,7 @@ def test_a_dry_run_goes_through_every_part_that_needs_no_nccl(dry):
 
 @pytest.mark.parametrize("name", MEASURED)
 def test_every_file_has_its_columns_and_says_where_it_comes_from(dry, name):
-    rows, told = recordings.read(recordings.path_of(name, dry.folder))
+    rows, told = recorded.read(recorded.path_of(name, dry.folder))
     assert rows and all(list(row) == list(RECORDINGS[name][1]) for row in rows)
     assert sorted(told) == sorted(PROVENANCE)
     assert told["kind"] == "dry run" and told["backend"] == "gloo" and told["gpus"] == [] and not told["shared"]
@@ -164,15 +166,15 @@ def test_without_a_gpu_one_sentence_says_so_and_nothing_is_written(capsys, monke
 
 
 def test_what_is_recorded_is_not_replaced_unasked(capsys, tmp_path):
-    recordings.write("streams", [], told("streams"), tmp_path)
-    before = recordings.path_of("streams", tmp_path).read_text()
+    recorded.write("streams", [], told("streams"), tmp_path)
+    before = recorded.path_of("streams", tmp_path).read_text()
     said = refused(capsys, "--dry", "--out", str(tmp_path))
     assert "streams is recorded already, and nothing was done: give --overwrite" in said
     with pytest.raises(UsageError, match="streams.csv was recorded already"):
-        recordings.write("streams", [], told("streams", date="2031-01-01"), tmp_path)
-    assert recordings.path_of("streams", tmp_path).read_text() == before
-    recordings.write("streams", [], told("streams", date="2031-01-01"), tmp_path, overwrite=True)
-    assert recordings.path_of("streams", tmp_path).read_text() != before
+        recorded.write("streams", [], told("streams", date="2031-01-01"), tmp_path)
+    assert recorded.path_of("streams", tmp_path).read_text() == before
+    recorded.write("streams", [], told("streams", date="2031-01-01"), tmp_path, overwrite=True)
+    assert recorded.path_of("streams", tmp_path).read_text() != before
 
 
 def test_mistakes_show_before_anything_runs(capsys, tmp_path):
@@ -181,10 +183,10 @@ def test_mistakes_show_before_anything_runs(capsys, tmp_path):
 
 
 def test_a_dry_run_has_no_place_among_the_recordings(capsys, monkeypatch, tmp_path):
-    monkeypatch.setattr(recordings, "FOLDER", tmp_path)
+    monkeypatch.setattr(recorded, "FOLDER", tmp_path)
     assert "--dry makes no recordings" in refused(capsys, "--dry", "--out", str(tmp_path))
     with pytest.raises(UsageError, match="a dry run has no place among the recordings"):
-        recordings.write("streams", [], told("streams", kind="dry run"), tmp_path)
+        recorded.write("streams", [], told("streams", kind="dry run"), tmp_path)
     assert not list(tmp_path.iterdir())
 
 
@@ -264,8 +266,8 @@ def test_provenance_counts_gpus_and_says_whether_ranks_shared_one():
     four = gpu_record.provenance(stage_on(0, 1, 2, 3), {}, "make gpu-record", found)
     assert one["driver"] == "580.65.06" and one["commit"] == "0" * 40 and one["changed"] is False
     assert (len(four["gpus"]), four["shared"]) == (4, False)
-    assert recordings.where(one) == "4 ranks that share 1 NVIDIA H100"
-    assert recordings.where(four) == "4 ranks, one on each of 4 NVIDIA H100"
+    assert recorded.where(one) == "4 ranks that share 1 NVIDIA H100"
+    assert recorded.where(four) == "4 ranks, one on each of 4 NVIDIA H100"
 
 
 def test_the_commit_is_git_s_and_none_where_there_is_no_git(monkeypatch, tmp_path):
@@ -439,7 +441,7 @@ def test_a_recording_that_is_still_to_be_made_says_so_in_one_sentence(tmp_path, 
 
 
 def test_a_recording_prints_its_source_and_its_rows_with_units(tmp_path):
-    recordings.write("streams", ROWS, told("streams"), tmp_path)
+    recorded.write("streams", ROWS, told("streams"), tmp_path)
     made = recording("streams", tmp_path)
     assert made and made.rows == ROWS and made.provenance == told("streams")
     assert str(made).splitlines() == [
@@ -450,7 +452,7 @@ def test_a_recording_prints_its_source_and_its_rows_with_units(tmp_path):
         "async, then wait()  64 KiB    0 ns     20 µs   30 µs         no    1 ms    2 ms",
     ]
     assert list(made.frame()["case"]) == [row["case"] for row in ROWS]
-    assert [name for name, each in recordings.recordings(tmp_path).items() if each] == ["streams"]
+    assert [name for name, each in recorded.recordings(tmp_path).items() if each] == ["streams"]
 
 
 WORDS = [
@@ -461,34 +463,34 @@ WORDS = [
 @pytest.mark.parametrize("text", WORDS)
 def test_words_come_back_from_a_file_as_they_were(tmp_path, text):
     rows = [{"line": text}, {"line": "after"}]
-    recordings.write("nccl_log", rows, told("nccl_log"), tmp_path)
+    recorded.write("nccl_log", rows, told("nccl_log"), tmp_path)
     assert recording("nccl_log", tmp_path).rows == rows
 
 
 def test_numbers_and_yes_and_no_come_back_from_a_file(tmp_path):
     rows = [{**ROWS[0], "returned": 1.23456789e-05, "completed": True, "size": 2**40}]
-    recordings.write("streams", rows, told("streams"), tmp_path)
+    recorded.write("streams", rows, told("streams"), tmp_path)
     [row] = recording("streams", tmp_path).rows
     assert row["returned"] == 1.23457e-05 and row["completed"] is True and row["size"] == 2**40 and row["waited"] is None
 
 
 def test_a_file_that_is_no_recording_of_nccl_on_a_gpu_is_refused(tmp_path):
     def refuses(pattern, **others):
-        recordings.write("streams", ROWS, told("streams", **others), tmp_path, overwrite=True)
+        recorded.write("streams", ROWS, told("streams", **others), tmp_path, overwrite=True)
         with pytest.raises(UsageError, match=pattern):
             recording("streams", tmp_path)
 
     refuses("not measured on a GPU", kind="dry run")
     refuses("ran over gloo", backend="gloo")
     refuses("does not say gpus,", gpus=[])
-    for key in recordings.FROM_A_GPU:
+    for key in recorded.FROM_A_GPU:
         refuses(f"does not say {key}", **{key: None})
-    path = recordings.path_of("streams", tmp_path)
-    recordings.write("streams", ROWS, told("streams"), tmp_path, overwrite=True)
+    path = recorded.path_of("streams", tmp_path)
+    recorded.write("streams", ROWS, told("streams"), tmp_path, overwrite=True)
     path.write_text(path.read_text().replace("# driver:", "# drover:"))
     with pytest.raises(UsageError, match="does not say driver"):
         recording("streams", tmp_path)
-    recordings.write("streams", ROWS, told("streams"), tmp_path, overwrite=True)
+    recorded.write("streams", ROWS, told("streams"), tmp_path, overwrite=True)
     path.write_text(path.read_text().replace("returned", "came"))
     with pytest.raises(UsageError, match="lacks some of the columns"):
         recording("streams", tmp_path)
@@ -501,24 +503,24 @@ def test_unknown_names_and_rows_that_do_not_fit_are_refused(tmp_path):
     with pytest.raises(UsageError, match="there is no recording 'stream': give one of notebooks, first_calls"):
         recording("stream")
     with pytest.raises(ValueError, match="a row of streams has the columns line"):
-        recordings.write("streams", [{"line": "x"}], told("streams"), tmp_path)
+        recorded.write("streams", [{"line": "x"}], told("streams"), tmp_path)
     short = told("streams")
     del short["driver"]
     with pytest.raises(ValueError, match="lacks, or does not know, driver"):
-        recordings.write("streams", ROWS, short, tmp_path)
+        recorded.write("streams", ROWS, short, tmp_path)
 
 
 def test_the_recorded_log_is_nccl_s_own_lines(tmp_path):
     rows = [{"line": line} for line in record.nccl_lines(LOG)]
-    recordings.write("nccl_log", rows, told("nccl_log"), tmp_path)
+    recorded.write("nccl_log", rows, told("nccl_log"), tmp_path)
     text = recording("nccl_log", tmp_path).text
     assert [call["bytes"] for call in nccl.read_tuning(text).calls] == [8, 1024, 4194304, 64]
 
 
 def test_every_recording_that_is_here_can_be_shown():
-    here = {path.stem for path in recordings.FOLDER.glob("*")}
+    here = {path.stem for path in recorded.FOLDER.glob("*")}
     assert here <= set(RECORDINGS), "only recordings lie in their folder"
-    for name, each in recordings.recordings().items():
+    for name, each in recorded.recordings().items():
         assert bool(each) == (name in here) and str(each)
 
 
@@ -527,7 +529,7 @@ def test_a_new_recording_makes_the_pages_run_their_cells_again(monkeypatch, tmp_
 
     monkeypatch.setattr(pages, "ROOT", tmp_path)
     before = pages.what_cells_depend_on()
-    recordings.write("streams", ROWS, told("streams"), tmp_path / recordings.FOLDER.relative_to(ROOT))
+    recorded.write("streams", ROWS, told("streams"), tmp_path / recorded.FOLDER.relative_to(ROOT))
     assert pages.what_cells_depend_on() != before
 
 

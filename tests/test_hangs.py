@@ -162,7 +162,7 @@ def test_a_rank_that_computes_for_ever_is_told_from_one_that_waits(hangs):
 
 
 def test_a_rank_that_computes_is_given_longer_to_answer(notebook, hangs):
-    notebook.run("from ringtree import cluster\nkept, cluster.PATIENCE = cluster.PATIENCE, 0")
+    notebook.run("from ringtree.live import cluster\nkept, cluster.PATIENCE = cluster.PATIENCE, 0")
     try:
         answer = hangs("%%px --timeout 1\nwhile rank == 2:\n    sum(range(1_000_000))")  # lets other threads run now and then
     finally:
@@ -300,7 +300,7 @@ def test_a_program_that_ends_has_ended_what_its_ranks_were_forked_from():
 import atexit
 atexit.register(lambda: print(server.poll(), server.stdout.closed))  # the first to be registered is the last to run
 import ringtree
-from ringtree.engines import launchers
+from ringtree.live import launchers
 ringtree.start(2)
 server = launchers.fork_server().process
 """

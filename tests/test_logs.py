@@ -7,11 +7,12 @@ import warnings
 
 import pytest
 
-from ringtree import figures, logs, measure
+from ringtree import data, measure
 from ringtree.errors import UsageError
+from ringtree.measure import logs
 
 # 4 V100 of one node, all-reduce, out of place and in place: see ringtree/tables/runs.csv for the source.
-PUBLISHED = dict(zip(*(each.tolist() for each in figures.sweep("v100_n1_p4"))))
+PUBLISHED = dict(zip(*(each.tolist() for each in data.sweep("v100_n1_p4"))))
 SIZES = [8, 1 << 20, 1 << 24]
 
 

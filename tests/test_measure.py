@@ -21,14 +21,14 @@ import torch.distributed as dist
 from processes import shared
 
 import ringtree
-from ringtree import logs, measure
+from ringtree import measure
 from ringtree.algorithms import ring_all_reduce
 from ringtree.cost import Link
-from ringtree.engines import launchers
 from ringtree.errors import UsageError
+from ringtree.live import launchers
 from ringtree.measure import __main__ as command
-from ringtree.measure import collectives, sweep, table, timing
-from ringtree.schedules import ALGORITHMS
+from ringtree.measure import collectives, logs, sweep, table, timing
+from ringtree.theory.schedules import ALGORITHMS
 
 SIZE = 4
 QUICK = dict(budget=0.02, warmup=1)
@@ -534,7 +534,7 @@ def test_what_cannot_be_is_said_in_one_sentence(ranks, wishes, sentence):
 
 
 def test_without_ranks_measure_says_what_to_do(monkeypatch):
-    monkeypatch.setattr("ringtree.cluster._current", None)
+    monkeypatch.setattr("ringtree.live.cluster._current", None)
     with pytest.raises(UsageError, match=r"ringtree.start\(4\)"):
         measure.measure("all_reduce")
 

@@ -4,9 +4,20 @@ from dataclasses import replace
 
 import pytest
 
-from ringtree import figures, nccl
+from ringtree import data
 from ringtree.errors import UsageError
-from ringtree.nccl import Communicator, Graph, Platform, choice, model, predict_from_table, read_platform, read_tuning, tuning
+from ringtree.theory import nccl
+from ringtree.theory.nccl import (
+    Communicator,
+    Graph,
+    Platform,
+    choice,
+    model,
+    predict_from_table,
+    read_platform,
+    read_tuning,
+    tuning,
+)
 
 H200 = replace(nccl.published("h200_p8"), version="2.30")
 V100_NODES = nccl.published("v100_n2_p8")
@@ -577,16 +588,16 @@ def test_a_plain_tree_carries_less():
 def test_every_published_run_of_nccl_has_its_machine():
     # of the GH200 nothing is published from which to work out what NCCL's search finds there
     others = "osu_", "gh200_"
-    made_by_nccl = [name for name, run in figures.runs().items() if run.operation == "all_reduce" and not name.startswith(others)]
+    made_by_nccl = [name for name, run in data.runs().items() if run.operation == "all_reduce" and not name.startswith(others)]
     assert [row["run"] for row in nccl.judge()] == made_by_nccl
     for name in made_by_nccl:
-        run, platform = figures.run(name), nccl.published(name)
+        run, platform = data.run(name), nccl.published(name)
         assert (run.ranks, run.nodes) == (platform.ranks, platform.nodes) and platform.source
 
 
 def test_judged_is_the_median_of_the_misses():
     row, = nccl.judge("v100_n1_p4")
-    sizes, seconds = figures.sweep("v100_n1_p4")
+    sizes, seconds = data.sweep("v100_n1_p4")
     misses = sorted(abs(choice("all_reduce", n, nccl.published("v100_n1_p4")).seconds / t - 1) for n, t in zip(sizes, seconds))
     assert row["miss"] == pytest.approx((misses[11] + misses[12]) / 2) and row["worst"] == misses[-1] and row["sizes"] == 24
     assert row["picks"][0] == "ring/LL" and row["picks"][-1] == "ring/Simple"

@@ -11,7 +11,7 @@ from ringtree.cost import Link
 from ringtree.draw import curves, timeline, traffic
 from ringtree.draw.costs import _crossovers
 from ringtree.draw.timeline import _told_apart
-from ringtree.simulate import simulate
+from ringtree.simulated.clock import simulate
 from ringtree.trace import Message, Trace
 
 LINK = Link(10e-6, 1e-9)

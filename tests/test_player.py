@@ -12,8 +12,8 @@ import torch
 from ringtree.algorithms import chain_broadcast, mst_all_reduce, mst_broadcast, mst_reduce, pairwise_all_to_all, ring_all_reduce
 from ringtree.cost import Link
 from ringtree.draw import player
-from ringtree.follow import follow
-from ringtree.simulate import simulate
+from ringtree.simulated.clock import simulate
+from ringtree.simulated.following import follow
 from ringtree.trace import Message, Trace
 
 LINK = Link(10e-6, 1e-9)

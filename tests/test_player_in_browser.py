@@ -14,7 +14,7 @@ from browser import Browser, find_chromium  # noqa: E402
 from ringtree.algorithms import mst_broadcast, pairwise_all_to_all, ring_all_reduce  # noqa: E402
 from ringtree.cost import Link  # noqa: E402
 from ringtree.draw import player  # noqa: E402
-from ringtree.follow import follow  # noqa: E402
+from ringtree.simulated.following import follow  # noqa: E402
 
 pytestmark = pytest.mark.skipif(not find_chromium(), reason="no Chromium found on this machine")
 

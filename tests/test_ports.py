@@ -12,7 +12,7 @@ import pytest
 import zmq
 from live import kernel
 
-from ringtree.engines import forkserver
+from ringtree.live import forkserver
 
 ROOT = Path(__file__).parent.parent
 linux = pytest.mark.skipif(sys.platform != "linux", reason="ranks are forked on Linux only")

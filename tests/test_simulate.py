@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from ringtree import algorithms
 from ringtree.algorithms import ring_all_gather, ring_all_reduce, two_trees_all_reduce
 from ringtree.cost import Link, Machine
-from ringtree.simulate import COLLECTIVES, Agenda, Deadlock, ProgramError, simulate
-from ringtree.sketch import Sketch
+from ringtree.simulated import builtin
+from ringtree.simulated.clock import COLLECTIVES, Agenda, Deadlock, ProgramError, simulate
+from ringtree.simulated.sketch import Sketch
 
 LINK = Link(2.0, 0.5)  # a message of n bytes takes 2 + n/2 seconds
 
@@ -439,7 +440,7 @@ def test_every_collective_of_torch_gives_its_result():
 def test_a_collective_costs_what_its_algorithm_costs():
     inputs = [torch.zeros(16)] * 4
     called = simulate(lambda x, dist: dist.all_reduce(x), inputs, LINK)
-    assert called.makespan == simulate(algorithms.DEFAULTS["all_reduce"], inputs, LINK).makespan
+    assert called.makespan == simulate(builtin.DEFAULTS["all_reduce"], inputs, LINK).makespan
 
 
 def test_uneven_blocks_go_to_and_fro():
@@ -479,7 +480,7 @@ def test_a_queue_of_messages_on_one_way_keeps_its_order():
 
 
 def test_every_collective_that_the_simulator_has_is_run_as_a_named_algorithm():
-    assert set(COLLECTIVES) == set(algorithms.DEFAULTS)
+    assert set(COLLECTIVES) == set(builtin.DEFAULTS)
 
 
 def test_what_the_simulator_lacks_is_named():

@@ -7,10 +7,11 @@ import torch
 from processes import shared
 
 from ringtree.cost import Link
-from ringtree.emulate import emulate
-from ringtree.schedules import ALGORITHMS, find
-from ringtree.simulate import simulate
-from ringtree.trace import Message, Note, Notes, Span, Trace, shortest, traced
+from ringtree.live.emulated import emulate
+from ringtree.live.tracing import shortest, traced
+from ringtree.simulated.clock import simulate
+from ringtree.theory.schedules import ALGORITHMS, find
+from ringtree.trace import Message, Note, Notes, Span, Trace
 
 
 @pytest.fixture(scope="module")

@@ -6,14 +6,17 @@ from .picture import Picture, picture
 from .player import Player, player
 from .ranks import before_after, holdings
 from .source import source
-from .style import RANK_COLOURS, rank_colour
+from .style import INK, RANK_COLOURS, figure, rank_colour, styled
 from .timeline import timeline
 from .traffic import traffic
 
 __all__ = [
     "Picture",
     "picture",
+    "INK",
     "RANK_COLOURS",
+    "figure",
+    "styled",
     "rank_colour",
     "before_after",
     "holdings",

@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 from matplotlib.ticker import FixedLocator, NullFormatter, NullLocator
 
-from ..cost import Link, binary_text, bytes_text, seconds_text
-from ..fit import misses, predict
+from ..cost import Link
+from ..theory.fit import misses, predict
+from ..units import binary_text, bytes_text, seconds_text
 from .picture import Picture, picture
 from .style import INK, PAPER, RANK_COLOURS, figure, styled
 

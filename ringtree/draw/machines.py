@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from matplotlib.patches import FancyBboxPatch, Rectangle
 
-from ..cost import bytes_text
+from ..units import bytes_text
 from .picture import Picture, picture
 from .style import INK, figure, rank_colour, styled
 

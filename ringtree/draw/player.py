@@ -14,12 +14,12 @@ from importlib.resources import files
 from string import ascii_lowercase
 from typing import TYPE_CHECKING
 
-from ..cost import bytes_text, seconds_text
 from ..trace import Message, Trace
+from ..units import bytes_text, seconds_text
 from .style import rank_colour
 
 if TYPE_CHECKING:  # what makes a Followed needs torch, which takes its time to load
-    from ..follow import Followed
+    from ..simulated.following import Followed
 
 LAYOUTS = ("ring", "row", "tree")
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from matplotlib.patches import Rectangle
 
-from ..cost import bytes_text
 from ..trace import Trace
+from ..units import bytes_text
 from .picture import Picture, picture
 from .style import INK, RANK_COLOURS, figure, styled
 

@@ -7,7 +7,7 @@
 
 To make a further lab:
 
-1. Write `ringtree/labs/<name>.py` (underscores for the hyphens of the lab's name) with
+1. Write `ringtree/labs/exercises/<name>.py` (underscores for the hyphens of the lab's name) with
    TITLE, HEALTHY (the words of praise: "is healthy", "is right") and EXERCISES, a dict from
    the name of the learner's function to `Exercise(check, hints)`.
 2. `check(examine)` calls `examine(inputs)`, with one tuple of arguments a rank, as often as it
@@ -33,14 +33,13 @@ import sys
 from IPython import get_ipython
 from IPython.display import display
 
-from ringtree import cluster
-from ringtree.cells import say
 from ringtree.errors import UsageError
+from ringtree.labs import exercises
 from ringtree.labs.trial import CheckFailed, Examination, Exercise, complain, names
+from ringtree.live import cluster
+from ringtree.live.cells import say
 
 __all__ = ["CheckFailed", "Exercise", "Lab", "complain", "open"]
-
-NOT_LABS = ("examiner", "notebooks", "trial", "__main__")
 
 
 def open(name, ranks, timeout=3.0, namespace=None):
@@ -50,11 +49,11 @@ def open(name, ranks, timeout=3.0, namespace=None):
     namespace: where the learner's functions are; left out, the notebook's own names.
     Raises UsageError where there is no such lab, or too few ranks for it.
     """
-    labs = [module.name for module in pkgutil.iter_modules(__path__) if module.name not in NOT_LABS]
+    labs = [module.name for module in pkgutil.iter_modules(exercises.__path__)]
     if name.replace("-", "_") not in labs:
         known = ", ".join(lab.replace("_", "-") for lab in labs)
         raise UsageError(f"there is no lab called {name!r}; these there are: {known}")
-    module = importlib.import_module(f"{__name__}.{name.replace('-', '_')}")
+    module = importlib.import_module(f"{exercises.__name__}.{name.replace('-', '_')}")
     if ranks.size < module.RANKS:
         raise UsageError(f"this lab needs {module.RANKS} ranks and was given {ranks.size}: run `ranks = ringtree.start({module.RANKS})`")
     if namespace is None:

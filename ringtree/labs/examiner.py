@@ -12,7 +12,7 @@ import linecache
 import torch
 import torch.distributed as real
 
-from ringtree.engines.onrank import COLLECTIVES
+from ringtree.live.onrank import COLLECTIVES
 
 _groups = []  # of earlier trials: left open until all ranks are surely out of them
 

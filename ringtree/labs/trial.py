@@ -8,8 +8,8 @@ import types
 from collections import Counter
 from typing import NamedTuple
 
-from ringtree import deadline
 from ringtree.labs import examiner
+from ringtree.live import deadline
 from ringtree.waits import name_ranks
 
 SHOWN = 6  # numbers of an answer that a message shows

@@ -5,7 +5,7 @@
 
 times a collective on the ranks that `ringtree.start` started, prints the table that users of
 nccl-tests know, and returns it as a pandas DataFrame (`help(measure)` has the columns).
-`python -m ringtree.measure all_reduce --ranks 4` does the same from a shell, `ringtree.logs.read`
+`python -m ringtree.measure all_reduce --ranks 4` does the same from a shell, `ringtree.measure.logs.read`
 reads what others measured, and `compare` sets tables side by side.
 
 On the ranks of `ringtree.start` a kernel and a controller share the cores with what is timed, which shows
@@ -17,10 +17,10 @@ measures one size, and `ping_pong` plain messages.
 from ringtree.measure.collectives import COLLECTIVES, bus_factor
 from ringtree.measure.messages import POWERS_OF_TWO, column, ping_pong
 from ringtree.measure.sweep import measure, sizes_between
-from ringtree.measure.table import compare, save, table_text
-from ringtree.measure.timing import median_interval, time_collective
+from ringtree.measure.table import compare, frame, save, table_text
+from ringtree.measure.timing import median_interval, time_collective, timed
 
 __all__ = [
-    "COLLECTIVES", "POWERS_OF_TWO", "bus_factor", "column", "compare", "measure", "median_interval",
-    "ping_pong", "save", "sizes_between", "table_text", "time_collective",
+    "COLLECTIVES", "POWERS_OF_TWO", "bus_factor", "column", "compare", "frame", "measure", "median_interval",
+    "ping_pong", "save", "sizes_between", "table_text", "time_collective", "timed",
 ]  # fmt: skip

@@ -87,7 +87,7 @@ def _run(options):
 
 
 def _measured(what, sizes, crew, speaks, settings, options):
-    from ringtree.deadline import RankError
+    from ringtree.live.deadline import RankError
 
     attrs = crew.provenance() | {"settings": sweep.settings_in_words(settings)}
     rows, code = [], 0

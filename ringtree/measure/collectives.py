@@ -179,7 +179,7 @@ def sendable(what):
 
 
 def _algorithms():
-    from ringtree.schedules import ALGORITHMS
+    from ringtree.theory.schedules import ALGORITHMS
 
     return {row.name: row for row in ALGORITHMS}
 

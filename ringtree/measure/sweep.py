@@ -57,7 +57,7 @@ def measure(
         left out: as many as fill 5 ms, 20 at most, and 1 for collectives with a root.
     budget: seconds that the timed batches of a size may take, so far as 6 batches allow. stable: stop
         sooner when the 95 % interval of the median is within this part of it.
-    link: a `ringtree.cost.Link` to emulate between the ranks, for rank programs.
+    link: a `ringtree.Link` to emulate between the ranks, for rank programs.
     ranks: what `ringtree.start` returned; left out: the ranks of this kernel. Where there are none and this
         is itself a rank (`torchrun`, a `%%px` cell), all ranks call `measure` together, and rank 0 prints.
     show: print the table. timeout: seconds before ranks that have not finished a size count as stuck,
@@ -155,7 +155,7 @@ def checked_sizes(what, sizes, crew, warmup, calls, budget, stable, check, link,
 
 def _crew(ranks, timeout):
     """Whom to ask, and whether this process is the one that prints."""
-    from ringtree import cluster
+    from ringtree.live import cluster
 
     ranks = ranks or cluster.current()
     if ranks is not None:

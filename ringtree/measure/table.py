@@ -47,7 +47,7 @@ def _cell(value, kind):
 
 
 def table_text(table) -> str:
-    """A table, measured here or read by `ringtree.logs.read`, as nccl-tests prints its own.
+    """A table, measured here or read by `ringtree.measure.logs.read`, as nccl-tests prints its own.
 
     Times are in µs, bandwidths in GB/s (10⁹ bytes a second). `place` says whether a row is in or out of
     place. Where the rows were measured here, the 95 % interval of the median, the first call and the number
@@ -168,7 +168,7 @@ def json_text(table) -> str:
 
 
 def save(table, path, overwrite=False) -> Path:
-    """Write a table to a file, as CSV or JSON by the end of its name; `ringtree.logs.read` reads it back whole.
+    """Write a table to a file, as CSV or JSON by the end of its name; `ringtree.measure.logs.read` reads it back whole.
 
     Raises UsageError for a name that ends in neither, and for a file that exists, unless overwrite.
     """
@@ -227,5 +227,5 @@ def _need(table, *names):
     for name in names:
         if name not in getattr(table, "columns", ()):
             raise UsageError(
-                f"this is no table of times, for it has no column {name!r}: give what measure or ringtree.logs.read returned"
+                f"this is no table of times, for it has no column {name!r}: give what measure or ringtree.measure.logs.read returned"
             )

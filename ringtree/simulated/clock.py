@@ -35,8 +35,9 @@ from heapq import heappop, heappush
 import torch
 from greenlet import getcurrent, greenlet
 
-from ringtree.checked import Deadline, TimeIsUp, overlap, program_steps, watching
 from ringtree.cost import Link, Machine
+from ringtree.simulated import builtin
+from ringtree.simulated.watching import Deadline, TimeIsUp, overlap, program_steps, watching
 from ringtree.trace import Message, Span, Trace
 from ringtree.waits import describe_circle, describe_place, message_wait, name_ranks
 
@@ -76,7 +77,7 @@ def simulate(program, inputs, machine, *, gamma=0.0, trace=True, checked=False, 
 
     program: a rank program. Its output is what it returns, or its first input where it
         returns nothing.
-    inputs: one entry a rank: a tensor (or `ringtree.sketch.Sketch`, for sizes without
+    inputs: one entry a rank: a tensor (or `ringtree.Sketch`, for sizes without
         contents), or a tuple of arguments. Tensors are copied first: yours stay as they are.
     machine: a `Link` between any two ranks, or a `Machine` with nodes.
     gamma: seconds that a rank takes to reduce one byte (slower to simulate).
@@ -629,7 +630,7 @@ class SimulatedDist:
     """Speaks like `torch.distributed`, on a virtual clock; made by `simulate`, one for each rank.
 
     Collectives run a named algorithm of `ringtree.algorithms`, so that their cost is known:
-    see `ringtree.algorithms.DEFAULTS`.
+    see `ringtree.simulated.builtin.DEFAULTS`.
     """
 
     __slots__ = ("_rank",)  # and no __getattr__, which would make every call of a method slower
@@ -742,9 +743,7 @@ COLLECTIVES = (
 
 def _collective(name):
     def call(dist, *args, **kwargs):
-        from ringtree import algorithms
-
-        return algorithms.call(name, dist, *args, **kwargs)
+        return builtin.call(name, dist, *args, **kwargs)
 
     return call
 

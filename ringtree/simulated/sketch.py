@@ -12,7 +12,6 @@ from functools import lru_cache
 
 import torch
 
-
 _new = object.__new__
 
 

@@ -9,13 +9,12 @@ import re
 import sys
 import tempfile
 
+from ipyparallel.client.magics import ParallelMagics
 from IPython.core import error
 from IPython.display import publish_display_data
-from ipyparallel.client.magics import ParallelMagics
 
-from ringtree import cluster, deadline
-from ringtree.engines import launchers
 from ringtree.errors import UsageError
+from ringtree.live import cluster, deadline, launchers
 
 TELL_AFTER = 2.0  # seconds before a long cell says which ranks have finished
 MOST_TEXT = 1_000_000  # characters a rank; the Jupyter server drops what comes faster

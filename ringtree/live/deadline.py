@@ -43,7 +43,7 @@ class Outcome:
 
     results: by rank, of those that finished. errors: by rank, ipyparallel's RemoteError.
     died: ranks whose process is gone, with their exit code (or None).
-    stuck: by rank, where it is (see `ringtree.engines.onrank.where`), None for no answer.
+    stuck: by rank, where it is (see `ringtree.live.onrank.where`), None for no answer.
     reason: why the wait ended before all had finished, None if they all had.
     """
 

@@ -25,9 +25,8 @@ import psutil
 from IPython import get_ipython
 from IPython.display import display
 
-from ringtree import deadline
-from ringtree.engines import launchers, onrank
 from ringtree.errors import UsageError
+from ringtree.live import deadline, launchers, onrank
 from ringtree.waits import name_ranks
 
 ENGINES_READY_SECONDS = 60  # for engines of this machine
@@ -371,7 +370,7 @@ class Ranks:
             raise UsageError("these ranks were stopped: call ringtree.start again")
 
     def where(self, ids):
-        """Where each of these ranks is now (see `ringtree.engines.onrank.where`); None for no answer.
+        """Where each of these ranks is now (see `ringtree.live.onrank.where`); None for no answer.
 
         A rank answers in a tenth of a second, on busy cores in a second or two. `PATIENCE` is what it
         gets, `MORE_PATIENCE` while its main thread computes, and a stopped process gets none.

@@ -10,7 +10,7 @@ messages and others for long ones, and takes the fastest; so does `Model.time`, 
 protocol and over ring and tree. The closed forms are those by which NCCL chooses (its
 `src/graph/tuning.cc`): hops along the path, each with its latency, plus bytes over bandwidth.
 
-`ringtree.fit.fit_machine` finds the numbers from measurements.
+`ringtree.theory.fit_machine` finds the numbers from measurements.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from ringtree.cost import Link, Machine, bytes_text, seconds_text
+from ringtree.cost import Link, Machine
+from ringtree.units import bytes_text, seconds_text
 
 __all__ = ["COLLECTIVES", "SIMULATED", "Model", "Protocol", "closed_form"]
 
@@ -142,7 +143,7 @@ class Model:
 
         collective: one of COLLECTIVES (closed form, the faster of ring and tree); "all_to_all", "scatter",
         "gather" or "barrier"; or a rank program that takes one flat tensor first, as those of
-        `ringtree.algorithms` do. Programs, and these four as `algorithms.DEFAULTS` has them, are simulated once
+        `ringtree.algorithms` do. Programs, and these four as `simulated.builtin.DEFAULTS` has them, are simulated once
         for each protocol and size, and the protocol's start is added. sizes: bytes of the full vector, one or
         many, multiples of 4 where something is simulated. ranks: how many; nodes: how many, by default as
         `ranks_per_node` says, or one. options: arguments of the program behind its tensor and `dist`, such as
@@ -174,8 +175,8 @@ class Model:
 
     def _simulated(self, program, size, ranks, nodes, options) -> float:
         # Here, since they load torch, which a closed form does without.
-        from ringtree.simulate import simulate
-        from ringtree.sketch import Sketch
+        from ringtree.simulated.clock import simulate
+        from ringtree.simulated.sketch import Sketch
 
         if size % 4:
             raise ValueError(f"Model.time got {size:g} bytes for a simulated program; give a multiple of 4, one float32.")
@@ -207,7 +208,7 @@ class Model:
 
 def _default(collective: str) -> Callable:
     """A collective of SIMULATED as a program that takes one flat tensor."""
-    from ringtree.algorithms import DEFAULTS
+    from ringtree.simulated.builtin import DEFAULTS
 
     program = DEFAULTS[collective]
     if collective == "barrier":

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import torch
 
 from ringtree.cost import Link, Machine
-from ringtree.simulate import simulate
+from ringtree.simulated.clock import simulate
 from ringtree.trace import Trace
 
 __all__ = ["Followed", "follow"]
@@ -67,7 +67,7 @@ class Followed:
 def follow(program, inputs: Sequence, machine: Link | Machine = Link(1.0, 0.0), *, chunks: int | None = None) -> Followed:
     """Find out what each rank holds, and whose it is, after every message of a rank program.
 
-    program, inputs, machine: as for `ringtree.simulate.simulate`; the inputs tell only sizes
+    program, inputs, machine: as for `ringtree.simulate`; the inputs tell only sizes
     and dtypes, and where no floating-point tensor is among them, tensors of whole numbers are
     followed. Take small ones: the program runs once for each chunk of each rank.
     chunks: into how many parts to cut each tensor (as `tensor_split` does). Left out, a

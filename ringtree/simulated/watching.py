@@ -18,12 +18,11 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from ringtree.sketch import Sketch
+from ringtree.simulated.sketch import Sketch
 
 __all__ = ["Deadline", "TimeIsUp", "overlap", "program_steps", "watching"]
 
 HERE = os.path.dirname(__file__)
-OWN_FILES = {os.path.join(HERE, name) for name in ("checked.py", "simulate.py", "sketch.py")}
 
 REDUCTIONS = {"add", "add_", "maximum", "minimum", "mul", "mul_", "bitwise_and", "bitwise_or", "bitwise_xor"}
 
@@ -119,7 +118,7 @@ def program_steps(frame):
     return [
         (code.co_name, line, linecache.getline(code.co_filename, line).strip())
         for code, line in reversed(places)
-        if code.co_filename not in OWN_FILES and os.sep + "torch" + os.sep not in code.co_filename
+        if os.path.dirname(code.co_filename) != HERE and os.sep + "torch" + os.sep not in code.co_filename
     ]
 
 

@@ -1,6 +1,6 @@
 """Read what others measured: output of nccl-tests and of OSU's micro-benchmarks, and our own files.
 
-    from ringtree import logs
+    from ringtree.measure import logs
     theirs = logs.read("all_reduce_perf.log")
     compare({"here": table, "there": theirs})
 

@@ -74,7 +74,7 @@ def run(name: str) -> Run:
     if name not in published:
         near = difflib.get_close_matches(str(name), published, n=3)
         hint = f"the nearest are {', '.join(near)}" if near else f"the first are {', '.join(list(published)[:3])}"
-        raise KeyError(f"no published run is called {name!r}; {hint}; figures.runs() lists all {len(published)}.")
+        raise KeyError(f"no published run is called {name!r}; {hint}; data.runs() lists all {len(published)}.")
     return published[name]
 
 

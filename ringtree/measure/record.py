@@ -1,7 +1,7 @@
 """Measure on live ranks what only NCCL on a GPU shows: the parts of `make gpu-record`, one function a recording.
 
 A part takes a `Stage`, which starts its ranks, and `quick`, for a trial with few sizes and repeats. It gives its rows, with
-the columns of `recordings.RECORDINGS`, and its settings, plain data for the provenance. The same lines run over Gloo on
+the columns of `recorded.RECORDINGS`, and its settings, plain data for the provenance. The same lines run over Gloo on
 CPUs, where nothing is known of streams and NCCL, and those columns stay empty.
 
 The functions with a leading underscore run on the ranks. They come together over a Gloo group of their own: a barrier over
@@ -17,8 +17,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from ringtree import nccl
 from ringtree.errors import UsageError
+from ringtree.theory import nccl
 
 SECONDS = 180.0  # that one question to the ranks may take: a rank whose fellow died would spin for ever
 KIB, MIB = 1 << 10, 1 << 20

@@ -23,9 +23,9 @@ CPUs, nodes that differ, calls that NCCL puts together in one launch, and the lo
 A tuner plugin may overrule all of it.
 """
 
-from ringtree.nccl.clusters import judge, published
-from ringtree.nccl.printed import DEBUG, Communicator, Tuning, predict_from_table, read_platform, read_tuning
-from ringtree.nccl.tuning import (
+from ringtree.theory.nccl.clusters import judge, published
+from ringtree.theory.nccl.printed import DEBUG, Communicator, Tuning, predict_from_table, read_platform, read_tuning
+from ringtree.theory.nccl.tuning import (
     ALGORITHMS,
     COLLECTIVES,
     CONSTANTS,

@@ -2,7 +2,7 @@
 
 A rank that is forked from here needs no second for `import torch`, and shares
 those pages with its neighbours. The server is a script of its own, started by
-`ringtree.engines.launchers`:
+`ringtree.live.launchers`:
 
     python forkserver.py KERNEL_PID
 
@@ -58,16 +58,6 @@ def main():
 def preload():
     # Jupyter's debugger cannot reach a rank, and importing it takes each a tenth of a second.
     sys.modules["debugpy"] = None
-    import IPython.core.completerlib
-    import IPython.extensions.storemagic
-    import ipykernel.debugger
-    import ipyparallel.controller.app
-    import ipyparallel.controller.hub
-    import ipyparallel.controller.task_scheduler
-    import ipyparallel.engine.app
-    import torch
-    import torch.distributed
-    import tornado.platform.asyncio
 
     threads = os.listdir("/proc/self/task")
     if len(threads) != 1:

@@ -186,7 +186,7 @@ class NursedEngineSet(launcher.LocalEngineSetLauncher):
     launcher_class = NursedEngine
 
 
-ENGINE_MODULE = [sys.executable, "-m", "ringtree.engines.engine"]
+ENGINE_MODULE = [sys.executable, "-m", "ringtree.live.engine"]
 
 
 class MPIEngineSet(launcher.MPIEngineSetLauncher):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import statistics
 from dataclasses import replace
 
-from ringtree import figures
+from ringtree import data
 from ringtree.errors import UsageError
-from ringtree.nccl.tuning import Graph, Platform, choice
+from ringtree.theory.nccl.tuning import Graph, Platform, choice
 
 _WORKED_OUT = "worked out from the link speeds in topo.h and the speeds that search.cc tries"
 _V100 = Platform("4 × V100 (NVLink 2)", 70, 1, 4, Graph.of(6, 21), version="2.8", source=_WORKED_OUT)
@@ -54,13 +54,13 @@ _PUBLISHED = {
 
 
 def published(run: str) -> Platform:
-    """The machine of a published NCCL run (`figures.runs()`), with the speeds that NCCL's search gives it, or should.
+    """The machine of a published NCCL run (`data.runs()`), with the speeds that NCCL's search gives it, or should.
 
     Runs of 2.27 are given the model of 2.28; what else is assumed stands in `source`. For another number of nodes use
     `dataclasses.replace(published("v100_n2_p8"), nodes=32)`: the speeds hold from 2 nodes up. Raises UsageError for a run
     that NCCL did not make or whose machine's speeds could not be worked out, and KeyError for one that does not exist.
     """
-    figures.run(run)
+    data.run(run)
     if run not in _PUBLISHED:
         raise UsageError(f"{run!r} was not made with NCCL, or not on a machine whose speeds are known; give one of {', '.join(_PUBLISHED)}")
     return _PUBLISHED[run]
@@ -69,7 +69,7 @@ def published(run: str) -> Platform:
 def judge(*runs: str) -> list[dict]:
     """How far NCCL's expectation is from what was measured, nothing fitted: a row for each published run.
 
-    runs: names of `figures.runs()`; none: all whose machine is known (see `published`). A run with a forced algorithm is predicted with it forced.
+    runs: names of `data.runs()`; none: all whose machine is known (see `published`). A run with a forced algorithm is predicted with it forced.
     Each row: run, label, version (of the model), sizes (how many), miss (the median of |predicted − measured| / measured),
     worst (the largest), small and large (medians of predicted / measured up to 1 KiB and from 16 MiB on; None where the
     run has no such sizes), picks (what the model takes, from the smallest size to the largest, without repetition).
@@ -78,9 +78,9 @@ def judge(*runs: str) -> list[dict]:
 
 
 def _judge_one(name: str) -> dict:
-    run, platform = figures.run(name), published(name)
+    run, platform = data.run(name), published(name)
     forced = [run.algorithm.removesuffix(" (forced)")] if "forced" in run.algorithm else None
-    sizes, measured = figures.sweep(name)
+    sizes, measured = data.sweep(name)
     guesses = [choice(run.operation, int(n), platform, algorithms=forced) for n in sizes]
     ratios = [guess.seconds / seconds for guess, seconds in zip(guesses, measured)]
     picks = [f"{guess.algorithm}/{guess.protocol}" for guess in guesses]

@@ -23,9 +23,9 @@ import numpy as np
 import pandas as pd
 from scipy.optimize import least_squares
 
-from ringtree import nccl
 from ringtree.cost import Link
-from ringtree.predict import COLLECTIVES, Model, Protocol, closed_form, ring_share
+from ringtree.theory import nccl
+from ringtree.theory.model import COLLECTIVES, Model, Protocol, closed_form, ring_share
 
 __all__ = ["Fitted", "fit_line", "fit_lines", "fit_machine", "held_out", "misses", "predict"]
 
@@ -230,7 +230,7 @@ def fit_machine(samples, protocols: int | None = None) -> Fitted:
     samples: a DataFrame, or a list of dicts, with the columns collective (one of `predict.COLLECTIVES`), size
     (bytes of the full vector), time (seconds) and ranks; nodes where there are several; algorithm where one was forced
     ("ring" or "tree"); run where one world size was measured more than once. `measure.measure`, `logs.read` and
-    `figures.samples` give such tables. protocols: 1, 2 or 3; left out, the number that predicts every second
+    `data.samples` give such tables. protocols: 1, 2 or 3; left out, the number that predicts every second
     size best from the others is taken, the smaller one if it is as good within its standard error.
 
     Raises ValueError, in one sentence, for missing columns, times or sizes that are not finite or not positive,

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field, replace
 
 from ringtree.errors import UsageError
-from ringtree.nccl.tuning import ALGORITHMS, COLLECTIVES, PROTOCOLS, Choice, Graph, Platform, checked, fastest, times
+from ringtree.theory.nccl.tuning import ALGORITHMS, COLLECTIVES, PROTOCOLS, Choice, Graph, Platform, checked, fastest, times
 
 DEBUG = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,ENV,GRAPH,TUNING"}  # what to set for all that is read below
 

@@ -1,6 +1,6 @@
 """What runs inside a rank's process: joining the group, and saying where the rank is.
 
-Nothing here is imported by the kernel for its effect; `ringtree.cluster` sends
+Nothing here is imported by the kernel for its effect; `ringtree.live.cluster` sends
 these functions to the engines.
 """
 
@@ -18,8 +18,8 @@ import sys
 import threading
 import weakref
 
-from IPython import get_ipython
 from ipykernel.compiler import get_tmp_directory
+from IPython import get_ipython
 
 _kept = {}  # what must live as long as the rank: its store, its stack file
 
@@ -86,7 +86,7 @@ def join(rank, world_size, local_rank, local_world_size, node, address, port, ba
 
 
 def variable(name):
-    """The reader's variable `name`, packed for `ringtree.cluster`."""
+    """The reader's variable `name`, packed for `ringtree.live.cluster`."""
     variables = get_ipython().user_ns
     if name not in variables:
         raise NameError(f"name {name!r} is not defined")
@@ -94,7 +94,7 @@ def variable(name):
 
 
 def returned(function, *args, **kwargs):
-    """What the reader's function returns, packed for `ringtree.cluster`."""
+    """What the reader's function returns, packed for `ringtree.live.cluster`."""
     return _packed(function(*args, **kwargs))
 
 

@@ -40,7 +40,7 @@ def emulate(dist, link):
     """Put `link` between the live ranks; every rank calls this.
 
     dist: `torch.distributed`, initialised.  link: anything with `time(nbytes)` in
-    seconds, such as `ringtree.cost.Link(alpha, beta)`; a message takes the time
+    seconds, such as `ringtree.Link(alpha, beta)`; a message takes the time
     of its *sender's* link.
 
     Returns an object to use in place of `torch.distributed` in a rank program:

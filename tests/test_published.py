@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from ringtree import figures
+from ringtree import data
 
 
 def test_there_are_33_runs_each_with_its_source():
-    runs = figures.runs()
+    runs = data.runs()
     assert len(runs) == 33
     for name, run in runs.items():
         assert run.name == name
@@ -16,51 +16,51 @@ def test_there_are_33_runs_each_with_its_source():
 
 
 def test_labels_are_short_and_differ():
-    labels = [run.label for run in figures.runs().values()]
+    labels = [run.label for run in data.runs().values()]
     assert len(set(labels)) == len(labels)
     assert max(map(len, labels)) < 40
-    assert figures.run("h200_p8").label == "8 × H200"
-    assert figures.run("h100_aws_n2_p16").label == "16 × H100, 2 nodes"
-    assert figures.run("gh200_n512_p2048").label == "2048 × GH200, 512 nodes"
+    assert data.run("h200_p8").label == "8 × H200"
+    assert data.run("h100_aws_n2_p16").label == "16 × H100, 2 nodes"
+    assert data.run("gh200_n512_p2048").label == "2048 × GH200, 512 nodes"
 
 
-@pytest.mark.parametrize("name", figures.runs())
+@pytest.mark.parametrize("name", data.runs())
 def test_sweeps_are_in_bytes_and_seconds_smallest_first(name):
-    sizes, times = figures.sweep(name)
+    sizes, times = data.sweep(name)
     assert len(sizes) == len(times) >= 18
     assert sizes.dtype == np.int64 and np.all(np.diff(sizes) > 0)
     assert np.all(times > 1e-7) and np.all(times < 10)
 
 
 def test_numbers_that_the_facts_name():
-    sizes, times = figures.sweep("v100_n2_p8")
+    sizes, times = data.sweep("v100_n2_p8")
     assert times[sizes == 8][0] == pytest.approx(17.93e-6)
-    ring, tree = figures.sweep("l40s_p4_ring"), figures.sweep("l40s_p4_tree")
+    ring, tree = data.sweep("l40s_p4_ring"), data.sweep("l40s_p4_tree")
     mebibyte = ring[0] == 2**20
     assert tree[1][mebibyte][0] / ring[1][mebibyte][0] == pytest.approx(2.8, abs=0.1)
-    sizes, times = figures.sweep("h200_p8")
+    sizes, times = data.sweep("h200_p8")
     assert (1.75 * sizes / times).max() == pytest.approx(482e9, rel=0.01)
 
 
 def test_the_readers_copy_is_her_own():
-    figures.runs().clear()
-    figures.sweep("h200_p8")[1][:] = 0
-    assert len(figures.runs()) == 33 and figures.sweep("h200_p8")[1].min() > 0
+    data.runs().clear()
+    data.sweep("h200_p8")[1][:] = 0
+    assert len(data.runs()) == 33 and data.sweep("h200_p8")[1].min() > 0
 
 
 def test_an_unknown_run_is_answered_with_the_nearest_names():
-    for ask in (figures.run, figures.sweep):
+    for ask in (data.run, data.sweep):
         with pytest.raises(KeyError, match="h200_p8"):
             ask("h200")
-        with pytest.raises(KeyError, match="figures.runs"):
+        with pytest.raises(KeyError, match="data.runs"):
             ask("no such thing at all")
 
 
 def test_samples_hold_each_runs_sweep_with_its_world():
-    table = figures.samples("v100_n4_p16", "l40s_p4_tree", "osu_vnode_gpu_latency")
+    table = data.samples("v100_n4_p16", "l40s_p4_tree", "osu_vnode_gpu_latency")
     assert table.run.unique().tolist() == ["v100_n4_p16", "l40s_p4_tree", "osu_vnode_gpu_latency"]
     for name, rows in table.groupby("run"):
-        sizes, times = figures.sweep(name)
+        sizes, times = data.sweep(name)
         assert rows["size"].tolist() == sizes.tolist() and rows.time.tolist() == times.tolist()
     first = table.drop_duplicates("run").set_index("run")
     assert first.collective.tolist() == ["all_reduce", "all_reduce", "send_recv"]
@@ -69,9 +69,9 @@ def test_samples_hold_each_runs_sweep_with_its_world():
 
 
 def test_without_names_all_runs_are_sampled():
-    assert figures.samples().run.unique().tolist() == list(figures.runs())
+    assert data.samples().run.unique().tolist() == list(data.runs())
 
 
 def test_a_sample_of_no_run_names_the_nearest():
     with pytest.raises(KeyError, match="v100_n4_p16"):
-        figures.samples("v100_n4_p17")
+        data.samples("v100_n4_p17")

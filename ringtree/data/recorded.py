@@ -1,6 +1,6 @@
 """What four NCCL ranks did on a real GPU, recorded once and kept as small files, for pages to show beside your own run.
 
-    from ringtree.recordings import recording
+    from ringtree.data.recordings import recording
     print(recording("streams"))
 
 prints the recording and where it was made, or one sentence that says that it is still to be made. Either way the text
@@ -19,8 +19,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from .cost import binary_text, seconds_text
-from .errors import UsageError
+from ringtree.errors import UsageError
+from ringtree.units import binary_text, seconds_text
 
 FOLDER = Path(__file__).parent / "tables" / "recordings"
 FIRST_LINE = "# ringtree recording"

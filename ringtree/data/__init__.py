@@ -1,0 +1,16 @@
+"""Published measurements of real machines, and recordings of this book on a GPU, each with its source.
+
+    n, t = data.sweep("h200_p8")          # bytes and seconds of one published run
+    data.run("h200_p8").source            # who measured it
+    data.recording("order")               # what a GPU showed, or that nothing is recorded yet
+"""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach(
+    __name__,
+    submod_attrs={
+        "published": ["Run", "run", "runs", "samples", "sweep"],
+        "recorded": ["Recording", "recording", "recordings"],
+    },
+)

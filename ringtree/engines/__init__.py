@@ -1,1 +1,0 @@
-"""Processes behind the ranks: how engines are started, watched and ended."""

@@ -1,0 +1,19 @@
+"""Live ranks: processes that hold one rank each, what starts and watches them, and what is put between them.
+
+    ranks = ringtree.start(4)              # `cluster`: engines, devices, backend, process group
+    %%px                                   # `cells`: output by rank, a deadline, a report of who waits for whom
+    dist = ringtree.emulate(dist, link)    # `emulated`: a link of your choice between the ranks of one host
+    dist = ringtree.traced(dist)           # `tracing`: note every message
+"""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach(
+    __name__,
+    submod_attrs={
+        "cluster": ["Ranks", "current", "start"],
+        "deadline": ["RankDied", "RankError", "RanksStuck"],
+        "emulated": ["emulate"],
+        "tracing": ["shortest", "traced"],
+    },
+)

@@ -1,0 +1,34 @@
+"""Bytes and seconds in words, in the unit that suits them."""
+
+from __future__ import annotations
+
+import math
+
+
+def bytes_text(nbytes: float) -> str:
+    """A number of bytes in powers of ten, short: 512 B, 64 KB, 1.5 MB."""
+    return _scaled(nbytes, (("B", 1.0), ("KB", 1e3), ("MB", 1e6), ("GB", 1e9), ("TB", 1e12)))
+
+
+def binary_text(nbytes: float) -> str:
+    """A number of bytes in powers of two, short: 512 B, 64 KiB, 1 MiB."""
+    return _scaled(nbytes, (("B", 1.0), ("KiB", 2.0**10), ("MiB", 2.0**20), ("GiB", 2.0**30)))
+
+
+def seconds_text(seconds: float) -> str:
+    """A time in the unit that suits it, short: 1.1 ns, 24 µs, 3 ms, 2 s."""
+    return _scaled(seconds, (("ns", 1e-9), ("µs", 1e-6), ("ms", 1e-3), ("s", 1.0)))
+
+
+def _scaled(value: float, units) -> str:
+    name, size = units[0]
+    for unit, unit_size in units:
+        # Just below a whole unit the rounded number would read "1000" of the smaller one.
+        if abs(value) >= 0.9995 * unit_size:
+            name, size = unit, unit_size
+    number = value / size
+    if not math.isfinite(number):
+        return f"{number} {name}"
+    if number and abs(number) < 0.95:
+        return f"{number:.2g} {name}"
+    return f"{number:.{0 if abs(number) >= 99.95 else 1}f}".removesuffix(".0") + f" {name}"
