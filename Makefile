@@ -3,6 +3,7 @@
 # make lab    JupyterLab on the notebooks
 # make notebooks   run the notebooks again and store their outputs, text only
 # make gpu-record   on a machine with an NVIDIA GPU: run everything over NCCL and record it (ARGS=--help)
+# make lock   resolve requirements.txt again into requirements.lock (ARGS=--upgrade: to the newest versions)
 # make clean  remove what was built (`make distclean`: the environment too)
 
 PYTHON ?= python3
@@ -15,24 +16,28 @@ ifdef SHARE_GPUS
 export RINGTREE_SHARE_GPUS := $(SHARE_GPUS)
 endif
 
-# Tests wait more than they compute, and two at a time is what they are tried with.
+# Tests and notebooks wait more than they compute; so many at a time is what they are tried with on two cores.
 WORKERS ?= 2
+NOTEBOOKS_AT_ONCE ?= 4
 NBVAL := --nbval --nbval-cell-timeout 300 --nbval-sanitize-with tests/nbval_sanitize.cfg
 
 # Kernels that two test workers start at once must not race for ports.
 book test notebooks gpu-record: export JUPYTER_DEFAULT_PROVISIONER_NAME := ringtree-unix-sockets
 
-.PHONY: book test lab notebooks gpu-record clean distclean
+.PHONY: book test lab notebooks gpu-record lock clean distclean
 .DEFAULT_GOAL := book
 
 book: $(READY)
 	@$(RUN) book/build.py
 
-# The book is built first, so that one pytest run proves everything; a build that failed
-# leaves no stamp, and the built book's own tests then fail and say so. A file's tests stay together.
+# nbval runs every notebook and compares it, and what it ran is kept: the book that is built next has nothing left to run.
+# A build that failed leaves no stamp, and the built book's own tests then fail and say so. A file's tests stay together.
 test: $(READY)
-	-@$(RUN) book/build.py
-	@$(RUN) -m pytest $(NBVAL) -n $(WORKERS) --dist loadfile tests notebooks $(wildcard labs/source) $(ARGS)
+	@failed=0; \
+	$(RUN) -m pytest $(NBVAL) -n $(NOTEBOOKS_AT_ONCE) --dist loadfile notebooks $(wildcard labs/source) $(ARGS) || failed=1; \
+	$(RUN) book/build.py || failed=1; \
+	$(RUN) -m pytest -n $(WORKERS) --dist loadfile tests $(ARGS) || failed=1; \
+	exit $$failed
 
 lab: $(READY)
 	@$(RUN) -m jupyter lab --notebook-dir . $(ARGS)
@@ -43,6 +48,16 @@ notebooks: $(READY)
 gpu-record: $(READY)
 	@$(RUN) book/gpu_record.py $(ARGS)
 
+# In an environment of its own, since the one in $(VENV) may not fit what requirements.txt has become. The oldest
+# Python that README names is the one to take (PYTHON=): what it resolves, newer ones can install. Left out is what
+# differs between machines: torch's builds, which requirements.txt pins, and CUDA's packages, which have their own lock.
+LEFT_OUT = ringtree torch $(shell sed -n 's/==.*//p' requirements-cuda.lock)
+lock:
+	@$(PYTHON) -m venv --clear _build/lock
+	@_build/lock/bin/python -m pip install --quiet --disable-pip-version-check pip-tools==7.6.2
+	@CUSTOM_COMPILE_COMMAND="make lock" _build/lock/bin/python -m piptools compile --quiet --strip-extras --no-annotate \
+	  --no-emit-options $(addprefix --unsafe-package=,$(LEFT_OUT)) --output-file requirements.lock requirements.txt $(ARGS)
+
 clean:
 	rm -rf _build .pytest_cache .hypothesis
 
@@ -50,8 +65,8 @@ distclean: clean
 	rm -rf $(VENV) ringtree.egg-info
 
 $(READY): requirements.txt requirements.lock requirements-cuda.lock pyproject.toml
-	@command -v $(PYTHON) >/dev/null || { echo "No $(PYTHON) found: install Python 3.11 or newer, or name one with 'make PYTHON=/path/to/python3.12'." >&2; exit 1; }
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "$(PYTHON) is $$($(PYTHON) --version), and this book needs Python 3.11 or newer: name one with 'make PYTHON=python3.12'." >&2; exit 1; }
+	@command -v $(PYTHON) >/dev/null || { echo "No $(PYTHON) found: install Python 3.11 or newer, or name one with 'make PYTHON=/path/to/python3.11'." >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "$(PYTHON) is $$($(PYTHON) --version), and this book needs Python 3.11 or newer: name one with 'make PYTHON=python3.11'." >&2; exit 1; }
 	@$(RUN) -m pip --version >/dev/null 2>&1 || { echo "Making the environment in $(VENV)"; $(PYTHON) -m venv --clear $(VENV); } || { echo "$(PYTHON) could not make an environment: install its venv module (on Debian and Ubuntu: apt install python3-venv)." >&2; exit 1; }
 	@echo "Installing requirements.txt into $(VENV): some minutes the first time"
 	@$(RUN) -m pip install --disable-pip-version-check --progress-bar on -r requirements.txt $(LOCKS)

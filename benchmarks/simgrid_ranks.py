@@ -75,7 +75,7 @@ class _Work:
 def pairs(name, size):
     """The ordered pairs of ranks that an algorithm uses: found by simulating it here."""
     from ringtree.cost import Link
-    from ringtree.simulated.clock import simulate
+    from ringtree.simulated.simulation import simulate
 
     trace = simulate(getattr(algorithms, name), [Sketch(size) for _ in range(size)], Link(1.0, 0.0)).trace
     return sorted({(message.src, message.dst) for message in trace})

@@ -20,7 +20,7 @@ import torch
 
 from ringtree import algorithms
 from ringtree.cost import Link
-from ringtree.simulated.clock import simulate
+from ringtree.simulated.simulation import simulate
 from ringtree.simulated.sketch import Sketch
 
 HERE = pathlib.Path(__file__).resolve().parent

@@ -10,15 +10,19 @@ import shutil
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+
+import yaml
 
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = ROOT / "_build"
 STAMP = BUILD / "built-from"
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
-# A kernel says this at every start; its ports are open on this machine only.
-NOISE = ("Kernel is running over TCP without encryption",)
+AT_ONCE = 4  # notebooks: they wait more than they compute
 sys.path.insert(0, str(ROOT / "book"))
+
+import executed  # noqa: E402
 
 
 def sources():
@@ -33,21 +37,37 @@ def sources():
 
 def fingerprint():
     """A hash of all sources and of what else a cell's result depends on."""
-    from pages import what_cells_depend_on
-
-    found = hashlib.sha256(what_cells_depend_on().encode())
+    found = hashlib.sha256(executed.of_the_machine().encode())
     for path in sources():
         found.update(path.relative_to(ROOT).as_posix().encode() + b"\0" + path.read_bytes())
     return found.hexdigest()
 
 
-def drop_old_executions():
-    """Keep only the executions that this tree would use again."""
-    from pages import what_cells_depend_on
+def chapters():
+    """The notebooks of the table of contents whose cells are run for the book; a lab's are the reader's to run."""
+    toc = yaml.safe_load((ROOT / "_toc.yml").read_text())
+    files = [ROOT / f"{entry['file']}.ipynb" for part in toc["parts"] for entry in part["chapters"]]
+    return [path for path in files if path.is_file() and path.parent.name == "notebooks"]
 
-    for cache in (BUILD / "executed").glob("*"):
-        if cache.name != what_cells_depend_on():
-            shutil.rmtree(cache)
+
+def run_notebooks():
+    """Run the chapters whose kept runs are not good any more, several at a time; whether all ran to their ends."""
+    wanted = sorted((path for path in chapters() if not executed.is_good(path)), key=executed.seconds_of, reverse=True)
+    if wanted:
+        print(f"Running {len(wanted)} of {len(chapters())} notebooks on live ranks, {AT_ONCE} at a time.", flush=True)
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        return all(list(pool.map(run_notebook, wanted)))
+
+
+def run_notebook(path):
+    began = time.monotonic()
+    command = [sys.executable, str(ROOT / "book" / "executed.py"), str(path)]
+    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    if done.returncode:
+        print(f"{path.name} did not run to its end:\n{done.stdout}", file=sys.stderr, flush=True)
+        return False
+    print(f"  {path.name}: {time.monotonic() - began:.0f} s", flush=True)
+    return True
 
 
 def where_to_open():
@@ -61,8 +81,7 @@ def run_jupyter_book():
     command = [*jupyter_book, "build", str(ROOT), "-W", "--keep-going"]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         for line in process.stdout:
-            if not any(noise in line for noise in NOISE):
-                print(line if sys.stdout.isatty() else COLOUR.sub("", line), end="", flush=True)
+            print(line if sys.stdout.isatty() else COLOUR.sub("", line), end="", flush=True)
     return process.returncode
 
 
@@ -72,9 +91,11 @@ def main():
         print(f"The book is up to date. {where_to_open()}")
         return 0
     STAMP.unlink(missing_ok=True)
-    drop_old_executions()
     print("Building the book. The first time, every notebook runs on four live ranks: some minutes.", flush=True)
     started = time.monotonic()
+    if not run_notebooks():
+        print("The book did not build: a notebook did not run, as said above.", file=sys.stderr)
+        return 1
     if run_jupyter_book() != 0:
         # Sphinx warns about a page only when it reads it: without this, a second try would hide the warning.
         shutil.rmtree(BUILD / ".doctrees", ignore_errors=True)

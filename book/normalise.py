@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 
 import nbformat
+from executed import execute_and_keep
 
 ROOT = Path(__file__).resolve().parent.parent
 KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
@@ -83,14 +84,6 @@ def merged(outputs):
     return found
 
 
-def execute(notebook, path):
-    """Run a notebook from the top in a fresh kernel, in its own folder."""
-    from nbclient import NotebookClient
-
-    resources = {"metadata": {"path": str(path.parent)}}
-    NotebookClient(notebook, timeout=600, kernel_name="python3", resources=resources).execute()
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("notebooks", nargs="*", type=Path, help="default: every chapter and lab source")
@@ -99,9 +92,7 @@ def main():
     for path in given.notebooks or stored_notebooks():
         path = path.resolve()
         print(f"{path.name}: {'running' if given.execute else 'normalising'}", flush=True)
-        notebook = nbformat.read(path, as_version=4)
-        if given.execute:
-            execute(notebook, path)
+        notebook = execute_and_keep(path) if given.execute else nbformat.read(path, as_version=4)
         nbformat.write(normalise(notebook), path)
 
 

@@ -1,8 +1,6 @@
-"""The book's own Sphinx extension: fresh executions, no script from the web, cells that show their ranks.
+"""The book's own Sphinx extension: outputs of live ranks, no script from the web, cells that show their ranks.
 
-- Executed notebooks are kept in a cache named after a hash of all that a cell's result can depend
-  on besides the cell: the package, the scripts beside the notebooks, the requirements, and whether
-  GPUs are there and shared.
+- A chapter is shown with the outputs of its kept run (`book/executed.py`), and read again where they are new.
 - Scripts and styles of thebe, which would be fetched from the web, are left out of every page.
 - What a cell prints is joined as it was printed.
 - A `%%px` cell gets a stripe that says it runs on every rank. In its output each rank's lines
@@ -10,8 +8,8 @@
 """
 
 import hashlib
-import os
 import re
+import sys
 from pathlib import Path
 
 from docutils import nodes
@@ -21,8 +19,10 @@ from pygments.lexers.python import PythonLexer
 from pygments.token import Comment, Keyword, Whitespace
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "book"))
 
-CODE = {".py", ".csv", ".js", ".css"}
+import executed  # noqa: E402
+
 RANK_LINE = re.compile(r"^((?:<span></span>)?)\[rank (\d+)\]( ?)", re.MULTILINE)
 ERROR_NAME = re.compile(r"^((?:<span></span>)?)([A-Z]\w+)(?=: )", re.MULTILINE)
 OUTPUT_TEXT = re.compile(r'(<div class="output [^"]*">.*?<pre>)(.*?)(</pre>)', re.DOTALL)
@@ -40,22 +40,25 @@ class RankCell(RegexLexer):
     }
 
 
-def what_cells_depend_on():
-    """A hash of the package, the chapters' scripts, the requirements and the GPU settings."""
-    found = hashlib.sha256()
-    code = [path for folder in ("ringtree", "notebooks") for path in (ROOT / folder).rglob("*") if path.suffix in CODE]
-    for path in sorted([*code, *ROOT.glob("requirements*")]):
-        found.update(path.relative_to(ROOT).as_posix().encode() + b"\0" + path.read_bytes())
-    gpus = sorted(path.name for path in Path("/dev").glob("nvidia[0-9]*"))
-    found.update(repr([gpus, os.environ.get("RINGTREE_SHARE_GPUS")]).encode())
-    return found.hexdigest()[:16]
+def show_the_kept_run(app, docname, source):
+    """Give a chapter the outputs of its kept run, pictures included."""
+    text = executed.text_of(ROOT / f"{docname}.ipynb") if docname.startswith("notebooks/") else None
+    if text is not None:
+        source[0] = text
+        shown(app.env)[docname] = hashlib.sha256(text.encode()).hexdigest()
 
 
-def name_the_cache(app, config):
-    config.ringtree_hash = what_cells_depend_on()
-    cache = Path(app.outdir).parent / "executed" / config.ringtree_hash
-    cache.mkdir(parents=True, exist_ok=True)
-    config.nb_execution_cache_path = str(cache)
+def chapters_with_new_outputs(app, env, added, changed, removed):
+    """The chapters whose kept run is another than the one that they show."""
+    texts = {docname: executed.text_of(ROOT / f"{docname}.ipynb") for docname in shown(env)}
+    return [name for name, text in texts.items() if text is None or hashlib.sha256(text.encode()).hexdigest() != shown(env)[name]]
+
+
+def shown(env):
+    """Of each chapter that was read, a hash of its text with the outputs that it shows."""
+    if not hasattr(env, "ringtree_shown"):
+        env.ringtree_shown = {}
+    return env.ringtree_shown
 
 
 def mark_rank_cells(app, doctree):
@@ -117,9 +120,9 @@ def dress_outputs(app, name, template, context, doctree):
 def setup(app):
     render.coalesce_streams = join_streams_first(render.coalesce_streams)
     app.add_lexer(RankCell.name, RankCell)
-    app.add_config_value("ringtree_hash", "", "env")
-    app.connect("config-inited", name_the_cache)
+    app.connect("env-get-outdated", chapters_with_new_outputs)
+    app.connect("source-read", show_the_kept_run)
     app.connect("doctree-read", mark_rank_cells)
     app.connect("html-page-context", leave_out_thebe, priority=900)
     app.connect("html-page-context", dress_outputs, priority=900)
-    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
+    return {"version": "1", "parallel_read_safe": False, "parallel_write_safe": True}

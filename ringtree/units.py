@@ -1,4 +1,4 @@
-"""Bytes and seconds in words, in the unit that suits them."""
+"""Bytes and seconds in words, in the unit that suits them; and counts of things."""
 
 from __future__ import annotations
 
@@ -18,6 +18,11 @@ def binary_text(nbytes: float) -> str:
 def seconds_text(seconds: float) -> str:
     """A time in the unit that suits it, short: 1.1 ns, 24 µs, 3 ms, 2 s."""
     return _scaled(seconds, (("ns", 1e-9), ("µs", 1e-6), ("ms", 1e-3), ("s", 1.0)))
+
+
+def count_text(number: int, noun: str) -> str:
+    """1 message, 2 messages."""
+    return f"{number} {noun}" + ("" if number == 1 else "s")
 
 
 def _scaled(value: float, units) -> str:

@@ -3,10 +3,14 @@
 
 def name_ranks(ids):
     """`rank 2`, `ranks 0 and 2`, `ranks 0, 1 and 3`."""
-    ids = [str(i) for i in ids]
-    if len(ids) == 1:
-        return f"rank {ids[0]}"
-    return f"ranks {', '.join(ids[:-1])} and {ids[-1]}"
+    ids = list(ids)
+    return f"rank{'' if len(ids) == 1 else 's'} {join_words(ids)}"
+
+
+def join_words(things):
+    """`4`, `4 and 3`, `4, 3 and 2`."""
+    *most, last = map(str, things)
+    return f"{', '.join(most)} and {last}" if most else last
 
 
 def find_circle(waits):

@@ -8,8 +8,6 @@ import time
 import psutil
 from jupyter_client.manager import start_new_kernel
 
-OURS = ("ipyparallel", "ipengine", "ipcontroller", "forkserver.py", "nanny.py")
-
 
 class Answer:
     """What one cell gave: its printed text, its error (name and message) and how it was shown."""

@@ -8,17 +8,17 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ringtree import collectives
+from ringtree.algorithms import Among
 from ringtree.cost import Link, Machine
-from ringtree.simulated.clock import simulate
+from ringtree.simulated import simulate
 from ringtree.simulated.sketch import Sketch
-from ringtree.theory.schedules import ALGORITHMS, cost_of, find, lower_bound, textbook_time
+from ringtree.theory import ALGORITHMS, cost_of, find, lower_bound, textbook_time
 
 LINK, GAMMA = Link(3.0, 0.25), 0.0625  # powers of two: sums are exact, whatever their order
 SIZES = [*range(1, 18), 32, 64]
 NAMES = [row.name for row in ALGORITHMS]
 OPERATIONS = [torch.add, torch.maximum, torch.minimum, torch.mul, torch.bitwise_xor]
-ROOTED = ("broadcast", "reduce", "scatter", "gather")
-REDUCING = ("reduce", "reduce-scatter", "all-reduce")
 
 
 def program_of(row, **options):
@@ -31,13 +31,13 @@ def program_of(row, **options):
         row.program(outputs, inputs, dist)
         return outputs
 
-    if row.collective == "all-to-all":
+    if row.collective == "all_to_all":
         return blocks
     return lambda tensor, dist: row.program(tensor, dist, **options)
 
 
 def options_of(row, size, root=0, chunks=8):
-    options = {"root": root} if row.collective in ROOTED else {}
+    options = {"root": root} if collectives.find(row.collective).root else {}
     if "chunks" in row.program.__code__.co_varnames[: row.program.__code__.co_argcount]:
         options["chunks"] = chunks
     if row.name == "chain_tree_all_reduce":
@@ -56,28 +56,17 @@ def shard(tensor, rank, size):
 
 
 def assert_definition(row, inputs, outputs, root=0, op=torch.add):
-    """The outputs are what the collective is defined to give, wherever it defines anything."""
-    size = len(inputs)
-    if row.collective == "broadcast":
-        expected = [(output, inputs[root]) for output in outputs]
-    if row.collective == "scatter":
-        expected = [(shard(outputs[r], r, size), shard(inputs[root], r, size)) for r in range(size)]
-    if row.collective in ("gather", "all-gather"):
-        whole = torch.cat([shard(inputs[r], r, size) for r in range(size)])
-        expected = [(outputs[r], whole) for r in range(size) if r == root or row.collective == "all-gather"]
-    if row.collective in REDUCING:
-        result = reduce(op, inputs)
-        expected = [(output, result) for output in outputs]
-        if row.collective == "reduce":
-            expected = [expected[root]]
-        if row.collective == "reduce-scatter":
-            expected = [(shard(outputs[r], r, size), shard(result, r, size)) for r in range(size)]
-    if row.collective == "all-to-all":
-        expected = [(outputs[to][r], shard(inputs[r], to, size)) for r in range(size) for to in range(size)]
-    if row.collective == "barrier":
-        expected = []
-    for output, wanted in expected:
-        assert output.tolist() == wanted.tolist()
+    """The outputs are what the table of collectives says (tests/test_collectives.py holds that against torch's own)."""
+    size, collective = len(inputs), collectives.find(row.collective)
+    before = [list(each.tensor_split(size)) for each in inputs]
+    if collective.before == "shard":
+        before = [[blocks[rank]] for rank, blocks in enumerate(before)]
+    for rank in range(size):
+        wanted = collective.meaning(before, rank, root, lambda blocks: reduce(op, blocks))
+        if wanted is not None and collective.after != "nothing":
+            held = {"shard": lambda held: [shard(held, rank, size)], "whole": lambda held: [held], "blocks": list}
+            output = torch.cat(held[collective.after](outputs[rank]))
+            assert output.tolist() == torch.cat(wanted).tolist()
 
 
 def assert_cost(row, size, inputs, options, machine=LINK):
@@ -106,7 +95,7 @@ def test_outputs_are_the_definition_and_the_cost_is_the_formula(name, size):
 
 
 @pytest.mark.parametrize("op", OPERATIONS, ids=lambda op: op.__name__)
-@pytest.mark.parametrize("name", [row.name for row in ALGORITHMS if row.collective in REDUCING])
+@pytest.mark.parametrize("name", [row.name for row in ALGORITHMS if collectives.find(row.collective).reduces])
 def test_every_operation_reduces(name, op):
     row = find(name)
     for size in (2, 5, 8):
@@ -274,6 +263,95 @@ def test_a_hierarchical_ring_spares_the_links_between_nodes():
     assert hierarchical.time < cost_of("ring_all_reduce", 32, n, machine).time / 4
 
 
+# -- among some of the ranks ----------------------------------------------------
+
+WITHOUT_BLOCKS = [name for name in NAMES if find(name).collective != "all_to_all"]
+
+
+@pytest.mark.parametrize("name", WITHOUT_BLOCKS)
+@pytest.mark.parametrize("some", [range(1, 7), [7, 0, 5], [3]], ids=str)
+def test_every_algorithm_runs_among_some_of_the_ranks_as_if_there_were_no_others(name, some):
+    row, some = find(name), list(some)
+    options = options_of(row, len(some), root=len(some) - 1)
+    alone = simulate(program_of(row, **options), inputs_of(len(some), 13), LINK)
+
+    def program(tensor, dist):
+        group = Among(dist, some)
+        if group.get_rank() >= 0:
+            program_of(row, **options)(tensor, group)
+
+    inputs = inputs_of(8, 13)
+    for place, rank in enumerate(some):
+        inputs[rank] = inputs_of(len(some), 13)[place]
+    run = simulate(program, inputs, LINK)
+    assert [run.outputs[rank].tolist() for rank in some] == [output.tolist() for output in alone.outputs]
+    assert run.makespan == alone.makespan
+    assert all(run.outputs[rank].equal(inputs[rank]) for rank in range(8) if rank not in some)
+
+
+# -- programs of one's own --------------------------------------------------------
+
+
+def two_laps(tensor, dist, laps=2):
+    """A learner's program: the whole tensor goes round the ring, `laps` times."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    received = torch.empty_like(tensor)
+    for _ in range(laps * (size - 1)):
+        for work in dist.batch_isend_irecv([
+            dist.P2POp(dist.isend, tensor, (rank + 1) % size),
+            dist.P2POp(dist.irecv, received, (rank - 1) % size),
+        ]):  # fmt: skip
+            work.wait()
+
+
+def test_the_cost_of_a_program_of_ones_own_is_counted_from_a_run():
+    cost = cost_of(two_laps, 4, 400, LINK)
+    assert (cost.rounds, cost.time) == (6, 6 * LINK.time(400))
+    assert cost.sent == cost.received == (2400,) * 4
+    assert cost_of(two_laps, 4, 400, LINK, laps=1).rounds == 3
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_copy_of_ours_costs_what_ours_does(name):
+    row = find(name)
+    options = options_of(row, 6)
+
+    def copy(*given):
+        return row.program(*given, **options)
+
+    def blocks(outputs, inputs, dist):
+        return row.program(outputs, inputs, dist)
+
+    program = blocks if row.collective == "all_to_all" else copy
+    machine = Machine(LINK, Link(7.0, 0.5), ranks_per_node=3)
+    for nbytes in (6 * 40, 4 * 13):
+        assert cost_of(program, 6, nbytes, machine, gamma=GAMMA) == cost_of(name, 6, nbytes, machine, gamma=GAMMA, **options)
+
+
+def test_a_program_that_looks_at_its_numbers_is_counted_too():
+    def nosy(tensor, dist):
+        if tensor.sum().item() == 0 and dist.get_rank() < 2:
+            dist.send(tensor, 1) if dist.get_rank() == 0 else dist.recv(tensor, 0)
+
+    assert cost_of(nosy, 3, 12, LINK).sent == (12, 0, 0)
+
+
+def test_a_program_of_another_form_is_refused_in_one_sentence():
+    def strange(one, two, three, dist):
+        pass
+
+    with pytest.raises(ValueError, match=r"strange takes \(one, two, three, dist\): give one of that form, or simulate"):
+        cost_of(strange, 4, 8, LINK)
+
+
+def test_what_a_program_raises_comes_through():
+    def broken(tensor, dist):
+        tensor.no_such_thing()
+
+    with pytest.raises(AttributeError, match="no_such_thing"):
+        cost_of(broken, 2, 8, LINK)
+
+
 # -- what is refused -----------------------------------------------------------
 
 
@@ -286,6 +364,24 @@ def test_ranks_that_do_not_make_whole_nodes_are_refused():
 def test_an_unknown_algorithm_is_refused_with_those_there_are():
     with pytest.raises(ValueError, match="'ring_allreduce' is none of our algorithms: give one of flat_broadcast"):
         cost_of("ring_allreduce", 4, 8, LINK)
+
+
+@pytest.mark.parametrize("name", ["all-reduce", "all_reduce", "allreduce", "all_reduce_perf"])
+def test_a_bound_is_the_same_however_its_collective_is_spelled(name):
+    bound = lower_bound(name, 8)
+    assert (bound.rounds, bound.moved, bound.reduced) == (3, 14 / 8, 7 / 8)
+
+
+@pytest.mark.parametrize("name", ["rubbish", "send_recv", None, ""])
+def test_a_bound_for_what_is_no_collective_is_refused(name):
+    with pytest.raises(ValueError, match="is no collective: .*ive one of broadcast, reduce"):
+        lower_bound(name, 8)
+
+
+@pytest.mark.parametrize("size", [0, -1, 2.0, None])
+def test_a_bound_needs_ranks(size):
+    with pytest.raises(ValueError, match="give a whole number, 1 or more"):
+        lower_bound("broadcast", size)
 
 
 @pytest.mark.parametrize("size, nbytes", [(0, 8), (4, -4), (4, 6)])

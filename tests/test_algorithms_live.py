@@ -7,8 +7,8 @@ from test_algorithms import assert_definition, inputs_of, options_of, program_of
 
 from ringtree.cost import Link
 from ringtree.live.tracing import traced
-from ringtree.simulated.clock import simulate
-from ringtree.theory.schedules import ALGORITHMS, cost_of, find
+from ringtree.simulated import simulate
+from ringtree.theory import ALGORITHMS, cost_of, find
 
 SIZE = 4
 
@@ -34,7 +34,7 @@ def test_live_ranks_end_with_the_definition(ranks, name):
         outputs = ranks.call(on_this_rank, name, count, root, dtype)
         inputs = inputs_of(SIZE, count, dtype)
         made = [[torch.tensor(block, dtype=dtype) for block in output] for output in outputs]
-        if row.collective != "all-to-all":
+        if row.collective != "all_to_all":
             made = [torch.tensor(output, dtype=dtype) for output in outputs]
         assert_definition(row, inputs, made, options_of(row, SIZE, root).get("root", 0))
 

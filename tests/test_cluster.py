@@ -4,7 +4,7 @@ import pytest
 
 from ringtree.errors import UsageError
 from ringtree.live import engine, launchers
-from ringtree.live.cluster import choose_backend
+from ringtree.live.placement import choose_backend
 
 
 def place(ranks_by_host, gpus_by_host, **wishes):

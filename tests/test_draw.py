@@ -7,15 +7,14 @@ import matplotlib
 import numpy as np
 import pytest
 
-from ringtree import data, draw
+from ringtree import data, draw, theory
 from ringtree.cost import Link
 from ringtree.draw import style
-from ringtree.theory import fit
 
 WHITE, DARK = "#ffffff", "#14181e"
 LINK = Link.of(10e-6, bandwidth=450e9)
 SWEEP = data.sweep("v100_n2_p8")
-FITS = {"one line": fit.fit_line(*SWEEP), "smaller of two": fit.fit_lines(*SWEEP)}
+FITS = {"one line": theory.fit_line(*SWEEP), "smaller of two": theory.fit_lines(*SWEEP)}
 
 
 def half_to_twice(sizes):
@@ -236,7 +235,7 @@ def test_ratios_need_something_to_draw():
 
 
 def test_labels_at_the_right_end_do_not_overlap():
-    from ringtree.draw.costs import _spread
+    from ringtree.draw.axes import _spread
 
     wanted = [100.0, 101.0, 102.0, 200.0, 210.0, 50.0]
     placed = sorted(y + _spread(wanted, 18)[i] for i, y in enumerate(wanted))

@@ -10,7 +10,8 @@ import torch
 from processes import Processes, shared
 
 from ringtree.cost import Link
-from ringtree.live.emulated import _Ports, _Post, emulate
+from ringtree.live.emulated import emulate
+from ringtree.live.referee import Post
 
 # So slow a link that a busy machine, where each message may be 20 ms late, does not matter much.
 LINK = Link(alpha=100e-3, beta=50e-9)
@@ -447,41 +448,6 @@ def test_a_new_process_group_gets_a_new_link_and_a_rank_that_is_gone_is_named(tm
     assert answers[3] == "died"
 
 
-# -- the ports, as pure arithmetic ---------------------------------------------
-
-
-def test_a_message_waits_for_both_ports():
-    ports = _Ports(3)
-    assert ports.book(0, 1, ready=0.0, duration=2.0) == 0.0
-    assert ports.book(0, 2, ready=0.0, duration=2.0) == 2.0  # the port out of rank 0
-    assert ports.book(1, 2, ready=0.0, duration=1.0) == 0.0  # in and out of rank 1 at once
-
-
-def test_a_message_takes_an_earlier_gap_that_fits():
-    ports = _Ports(3)
-    ports.book(0, 1, ready=5.0, duration=1.0)
-    assert ports.book(0, 1, ready=0.0, duration=5.0) == 0.0
-    assert ports.book(0, 1, ready=0.0, duration=0.5) == 6.0
-
-
-def test_bookings_long_past_are_forgotten():
-    ports = _Ports(2)
-    for moment in range(100):
-        ports.book(0, 1, ready=float(moment), duration=0.5)
-    assert len(ports.outward[0]) < 5
-
-
-def test_ports_never_carry_two_messages_at_once():
-    chance = random.Random(1)
-    ports = _Ports(5)
-    for _ in range(300):
-        src, dst = chance.sample(range(5), 2)
-        ports.book(src, dst, ready=chance.random(), duration=chance.random() / 20)
-    for port in ports.outward + ports.inward:
-        for (_, end), (start, _) in zip(port, port[1:], strict=False):
-            assert start >= end - 1e-12
-
-
 def test_a_post_knows_whose_half_it_is():
-    assert _Post(0, True, 2, 3, 0, 4, "torch.float32", 0.1, 0.0).rank == 2
-    assert _Post(0, False, 2, 3, 0, 4, "torch.float32", 0.0, 0.0).rank == 3
+    assert Post(0, True, 2, 3, 0, 4, "torch.float32", 0.1, 0.0).rank == 2
+    assert Post(0, False, 2, 3, 0, 4, "torch.float32", 0.0, 0.0).rank == 3

@@ -24,7 +24,7 @@ from ringtree.algorithms import (
     scatter_all_gather_broadcast,
 )
 from ringtree.cost import Link
-from ringtree.simulated.clock import simulate
+from ringtree.simulated import simulate
 from ringtree.simulated.following import follow
 
 LINK = Link(10e-6, 1e-9)

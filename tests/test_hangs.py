@@ -11,6 +11,7 @@ import psutil
 import pytest
 from live import kernel, wait_gone
 
+linux = pytest.mark.skipif(sys.platform != "linux", reason="what Linux tells of threads is needed")
 LAST = "The ranks were restarted and their variables are gone: run the cells that set them again."
 
 
@@ -150,10 +151,81 @@ def test_a_stopped_rank_is_said_not_to_answer(hangs_anyhow):
     assert "rank 0 waits in barrier for rank 3" in answer.message
 
 
+@pytest.fixture
+def endless_patience(notebook):
+    """Whoever is reported now was not reported because patience ended."""
+    yield from set_in(notebook, PATIENCE=1000, MORE_PATIENCE=1000)
+
+
+def set_in(notebook, **values):
+    notebook.run(f"from ringtree.live import diagnosis\nkept = {{name: getattr(diagnosis, name) for name in {list(values)}}}")
+    notebook.run(f"vars(diagnosis).update({values})")
+    yield
+    notebook.run("vars(diagnosis).update(kept)")
+
+
 def test_a_rank_that_holds_the_interpreter_is_found_by_its_line(hangs_anyhow):
     cell = "%%px --timeout 3\nimport ctypes\nif rank == 1:\n    ctypes.PyDLL(None).sleep(60)\ndist.barrier()"
     answer = hangs_anyhow(cell)
-    assert "rank 1 does not answer: it is inside a call that holds the interpreter  [line 4]" in answer.message
+    assert "rank 1 does not answer: it waits inside a call that holds the interpreter  [line 4]" in answer.message
+
+
+@linux
+@pytest.mark.parametrize(
+    "call, doing", [("ctypes.PyDLL(None).sleep(60)", "waits"), ("re.match('(a+)+$', 40 * 'a' + 'b')", "computes")]
+)
+def test_that_the_interpreter_is_held_is_proven_without_waiting_for_long(endless_patience, hangs, call, doing):
+    answer = hangs(f"%%px --timeout 1\nimport ctypes, re\nif rank != 2:\n    {call}")
+    for i in (0, 1, 3):
+        assert f"rank {i} does not answer: it {doing} inside a call that holds the interpreter  [line 4]" in answer.message
+
+
+def test_a_long_call_that_holds_the_interpreter_and_computes_is_not_ended_by_another_ranks_error(notebook):
+    cell = "%%px --timeout 60\nimport re\nif rank == 1:\n    1 / 0\nre.match('(a+)+$', 26 * 'a' + 'b')\nkept = rank"
+    assert notebook.run(cell).error == "RankError"
+    assert notebook.run("%%px --targets 0,2,3\nkept").text == "[rank 0] 0\n[rank 2] 2\n[rank 3] 3\n"
+
+
+ANSWERS_LATE = """%%px --timeout 1
+import time
+handlers = get_ipython().kernel.control_handlers
+usual = handlers['where_request']
+def late(*request):
+    time.sleep({seconds})
+    usual(*request)
+if rank == 2:
+    handlers['where_request'] = late
+dist.recv(torch.ones(1), src=(rank + 1) % 4)"""
+
+
+def test_a_rank_that_answers_late_is_asked_for_no_other_reason(hangs):
+    answer = hangs(ANSWERS_LATE.format(seconds=1.5))
+    assert "rank 2 waits to receive from rank 3  [line 10: dist.recv" in answer.message
+
+
+def test_of_a_rank_that_does_not_answer_no_more_is_said_than_is_known(hangs):
+    answer = hangs(ANSWERS_LATE.format(seconds=60))
+    assert "rank 2 has not answered within 3 s; its last lines:  [line 10]" in answer.message
+
+
+def test_threads_that_run_in_turns_hold_nothing(endless_patience, hangs):
+    cell = """%%px --timeout 1
+import threading
+def spin():
+    while True:
+        pass
+if rank == 2:
+    for _ in range(8):
+        threading.Thread(target=spin, daemon=True).start()
+    dist.recv(torch.ones(1), src=0)"""
+    assert "rank 2 waits to receive from rank 0, which has finished  [line 9" in hangs(cell).message
+
+
+def test_stacks_that_were_asked_for_are_not_told_of_a_rank_that_is_killed(notebook, hangs):
+    cell = "%%px --timeout 60\nimport re\nif rank == 1:\n    1 / 0\nif rank == 2:\n    re.match('(a+)+$', 26 * 'a' + 'b')"
+    notebook.run(cell)
+    answer = hangs("%%px --timeout 20\nimport os\nif rank == 2:\n    os.kill(os.getpid(), 9)\ndist.barrier()")
+    assert re.search(r"rank 2 died: ended by SIGKILL \(killed by hand, or by the system when memory ran out\)$", answer.message, re.M)
 
 
 def test_a_rank_that_computes_for_ever_is_told_from_one_that_waits(hangs):
@@ -161,12 +233,13 @@ def test_a_rank_that_computes_for_ever_is_told_from_one_that_waits(hangs):
     assert "rank 2 is still running  [line" in answer.message
 
 
-def test_a_rank_that_computes_is_given_longer_to_answer(notebook, hangs):
-    notebook.run("from ringtree.live import cluster\nkept, cluster.PATIENCE = cluster.PATIENCE, 0")
-    try:
-        answer = hangs("%%px --timeout 1\nwhile rank == 2:\n    sum(range(1_000_000))")  # lets other threads run now and then
-    finally:
-        notebook.run("cluster.PATIENCE = kept")
+@pytest.fixture
+def no_patience(notebook):
+    yield from set_in(notebook, PATIENCE=0)
+
+
+def test_a_rank_that_computes_is_given_longer_to_answer(no_patience, hangs):
+    answer = hangs("%%px --timeout 1\nwhile rank == 2:\n    sum(range(1_000_000))")  # lets other threads run now and then
     assert re.search(r"rank 2 is still running  \[line [23]: ", answer.message)
 
 
@@ -256,11 +329,13 @@ def test_interrupting_the_cell_reports_and_restarts(any_notebook):
 
 
 def test_a_second_interrupt_ends_the_asking(any_notebook):
+    any_notebook.run("from ringtree.live import diagnosis\nkept, diagnosis.WAKE_UPS = diagnosis.WAKE_UPS, 1_000_000")
     request = any_notebook.send("%%px --timeout 60\nimport ctypes\nctypes.PyDLL(None).sleep(60)")
     for _ in range(2):
         time.sleep(1.0)
         any_notebook.interrupt()
     answer = any_notebook.answer(request)
+    any_notebook.run("diagnosis.WAKE_UPS = kept")
     assert answer.error == "RanksStuck"
     assert "rank 3 could not say where it is: it was not given the time to answer" in answer.message
     assert any_notebook.run("%px rank").text == "".join(f"[rank {i}] {i}\n" for i in range(4))

@@ -3,6 +3,8 @@
 import itertools
 import linecache
 import re
+import subprocess
+import sys
 import textwrap
 from pathlib import Path
 
@@ -14,8 +16,9 @@ from nbclient import NotebookClient
 import ringtree
 from ringtree import labs
 from ringtree.errors import UsageError
-from ringtree.labs import notebooks
 from ringtree.labs.__main__ import main
+from ringtree.labs.lab import _Folded
+from ringtree.labs.release import release_all, without_solutions
 
 LABS = Path(__file__).parent.parent / "labs"
 SOURCES = sorted(LABS.glob("source/*/*.ipynb"))
@@ -169,13 +172,13 @@ def test_helpers_modules_and_values_of_the_learner_travel_along(check):
 
 def test_the_stub_is_not_yet_written(check):
     for name in PATIENTS:
-        stub = notebooks.without_solutions(SOLUTION[name])
+        stub = without_solutions(SOLUTION[name])
         assert complaint(check, name, stub).startswith(f"{name} is not yet written"), name
 
 
 def test_the_stub_leaves_the_ranks_alone(check, ranks):
     before = [place.pid for place in ranks.places]
-    complaint(check, "shift", notebooks.without_solutions(SOLUTION["shift"]))
+    complaint(check, "shift", without_solutions(SOLUTION["shift"]))
     assert [place.pid for place in ranks.places] == before
 
 
@@ -266,6 +269,12 @@ WRONG_REPAIRS = {
             everyone = [torch.empty_like(x) for _ in range(size)]
             dist.all_gather(everyone, x)
             return everyone[left]"""), "the numbers are right, but rank 0 used all_gather: one message, to rank 1"),
+        "both ways round": (after(SHIFT, """
+            other = torch.empty_like(x)
+            for work in dist.batch_isend_irecv([dist.P2POp(dist.isend, x, right), dist.P2POp(dist.isend, x, left),
+                                                dist.P2POp(dist.irecv, got, left), dist.P2POp(dist.irecv, other, right)]):
+                work.wait()
+            return got"""), "rank 0 sent 2 messages, to ranks 1 and 3: one message, to rank 1, was wanted"),
         "nothing is returned": (SOLUTION["shift"].replace("return got", ""), "rank 0 returned None where a tensor was expected"),
         "a message too many": (SOLUTION["shift"].replace(
             "    return got", "    if rank == 1:\n        dist.isend(x, 0)\n    return got"), "never waited for its isend to rank 0"),
@@ -435,6 +444,11 @@ def test_the_check_leaves_the_readers_names_alone(check, ranks):
 # ---------------------------------------------------------------- opening, hints
 
 
+def test_the_room_is_light_until_a_lab_is_opened():
+    code = "import sys; from ringtree.labs import CheckFailed, Exercise; sys.exit(bool({'torch', 'IPython', 'ipyparallel'} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
 def test_opening_a_lab(ranks):
     with pytest.raises(UsageError, match="no lab called 'clinic'; these there are: deadlock-clinic"):
         labs.open("clinic", ranks)
@@ -453,7 +467,7 @@ def test_hints_unfold_one_by_one(ranks, capsys):
         assert first and capsys.readouterr().out != first
     with pytest.raises(UsageError, match="3 hints: ask for one from 1 to 3, not 4"):
         lab.hint("shift", 4)
-    folded = labs._Folded("shift", ("a < b", "c"))
+    folded = _Folded("shift", ("a < b", "c"))
     assert repr(folded) == '2 hints; lab.hint("shift", 1) prints the first'
     assert folded._repr_html_().count("<details>") == 2
     assert "a &lt; b" in folded._repr_html_()
@@ -463,7 +477,7 @@ def test_hints_unfold_one_by_one(ranks, capsys):
 
 
 def test_release_is_what_the_sources_make():
-    assert SOURCES and notebooks.release_all(LABS, write=False) == []
+    assert SOURCES and release_all(LABS, write=False) == []
     assert main(["release", "--labs", str(LABS), "--check"]) == 0
 
 
@@ -495,10 +509,10 @@ def test_source_stores_text_only(path):
 def test_solutions_become_stubs_of_the_same_indentation():
     text = "def f():\n    a = 1\n    ### BEGIN SOLUTION\n    b = 2\n    ### END SOLUTION\n    return b"
     stub = "def f():\n    a = 1\n    # YOUR CODE HERE\n    raise NotImplementedError\n    return b"
-    assert notebooks.without_solutions(text) == stub
+    assert without_solutions(text) == stub
     for broken in ("### BEGIN SOLUTION\n1", "1\n### END SOLUTION", "### BEGIN SOLUTION\n### BEGIN SOLUTION"):
         with pytest.raises(ValueError, match="cell-7: .*SOLUTION"):
-            notebooks.without_solutions(broken, "cell-7")
+            without_solutions(broken, "cell-7")
 
 
 def test_an_out_of_date_release_is_noticed_and_made_again(tmp_path):

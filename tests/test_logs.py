@@ -248,7 +248,7 @@ def test_json_of_nccl_tests_is_read():
 
 
 def test_versions_of_nccl():
-    assert [logs._nccl_version(code) for code in (2708, 2804, 21003, 22809)] == ["2.7.8", "2.8.4", "2.10.3", "2.28.9"]
+    assert [logs.nccl_tests.version_of(code) for code in (2708, 2804, 21003, 22809)] == ["2.7.8", "2.8.4", "2.10.3", "2.28.9"]
 
 
 # ---------------------------------------------------------------- OSU
@@ -343,7 +343,7 @@ def test_an_osu_line_that_is_cut_off_is_left_out():
         ),
         ("{\n", "begins like JSON and is none"),
         ('{"a":\n 1}', "is JSON of something else"),
-        ("# ringtree.measure\nsize,time\n8,nan\n", "line 3: the size or the time is missing or not finite"),
+        ("# ringtree.measure\nsize,time\n8,nan\n", "line 3: the time is missing or not finite"),
         ("# ringtree.measure\nsize,time\nx,1\n", "line 3: size is 'x', which it cannot be"),
         ("# ringtree.measure\na,b\n1,2\n", "no columns size and time"),
         ("# ringtree.measure\nsize,time\n", "a table without rows"),
@@ -367,6 +367,7 @@ def test_a_path_is_read_and_a_missing_one_is_named(tmp_path):
         logs.read(tmp_path / "binary.log")
     with pytest.raises(UsageError, match="ranks=0"):
         logs.read(path, ranks=0)
+    assert set(logs.read(path, collective="all-gather")["collective"]) == {"all_gather"}
     with pytest.raises(UsageError, match="collective='sort'"):
         logs.read(path, collective="sort")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gc
 import itertools
 import json
@@ -14,7 +15,6 @@ import subprocess
 import sys
 import time
 
-import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
@@ -23,12 +23,14 @@ from processes import shared
 import ringtree
 from ringtree import measure
 from ringtree.algorithms import ring_all_reduce
+from ringtree.collectives import NAMES, call_names, find
 from ringtree.cost import Link
 from ringtree.errors import UsageError
 from ringtree.live import launchers
 from ringtree.measure import __main__ as command
-from ringtree.measure import collectives, logs, sweep, table, timing
-from ringtree.theory.schedules import ALGORITHMS
+from ringtree.measure import buffers, logs, sweep, table, timing
+from ringtree.measure import call as calls
+from ringtree.theory import ALGORITHMS
 
 SIZE = 4
 QUICK = dict(budget=0.02, warmup=1)
@@ -79,11 +81,12 @@ def test_the_median_interval_of_many_times_is_nearly_the_binomial_one():
         assert 0 <= exact - low <= 1
 
 
-def test_quantiles_are_numpys():
-    times = [5.0, 1.0, 4.0, 2.0, 8.0, 1.5]
-    for part in (0.25, 0.5, 0.75):
-        assert timing.quantile(times, part) == pytest.approx(np.quantile(times, part))
-        assert timing.quantile(times[:1], part) == 5.0
+def test_median_and_quartiles_lie_between_neighbours_in_proportion():
+    row = timing.summary("all_reduce", 4, 8, [5.0, 1.0, 4.0, 2.0, 8.0, 1.5])
+    assert [row[name] for name in ("min", "q1", "time", "q3", "max")] == [1.0, 1.625, 3.0, 4.75, 8.0]
+    alone = timing.summary("all_reduce", 4, 8, [5.0])
+    assert {alone[name] for name in ("min", "q1", "time", "q3", "max")} == {5.0}
+    assert {type(value) for value in row.values()} == {float}, "plain numbers, which any file can hold"
 
 
 def test_a_median_is_stable_when_its_interval_is_narrow_on_both_sides():
@@ -99,24 +102,24 @@ def test_a_median_is_stable_when_its_interval_is_narrow_on_both_sides():
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4, 7, 64, 119, 120, 200])
 @pytest.mark.parametrize("op", ["sum", "prod", "min", "max", "band", "bor", "bxor"])
 def test_results_are_exact_in_every_type_and_in_every_order(op, ranks):
-    terms = [collectives._terms(op, rank, ranks) for rank in range(ranks)]
-    expected = collectives._reduced(op, ranks)
-    for name in collectives.TYPES:
-        if op[0] == "b" and name in collectives.FLOATING:
+    terms = [buffers._terms(op, rank, ranks) for rank in range(ranks)]
+    expected = buffers._reduced(op, ranks)
+    for name in calls.TYPES:
+        if op[0] == "b" and name in calls.FLOATING:
             continue
-        kind = getattr(torch, collectives.TYPES[name])
-        together = getattr(torch, collectives.OPERATIONS[op][1])
+        kind = getattr(torch, calls.TYPES[name])
+        together = getattr(torch, calls.OPERATIONS[op][1])
         for order in (terms, terms[::-1]):
             total = torch.tensor(order[0], dtype=kind)
             for each in order[1:]:
                 total = together(total, torch.tensor(each, dtype=kind))
             assert total.tolist() == expected
-    if ranks <= collectives.LARGEST_SUM:
-        assert collectives.SPOILED not in expected
+    if ranks <= buffers.LARGEST_SUM:
+        assert buffers.SPOILED not in expected
 
 
 def test_bus_factors_are_those_of_nccl_tests():
-    factors = {name: measure.bus_factor(name, 4) for name in measure.COLLECTIVES}
+    factors = {name: measure.bus_factor(name, 4) for name in NAMES}
     assert factors == {
         "all_reduce": 1.5, "broadcast": 1, "reduce": 1, "all_gather": 0.75, "reduce_scatter": 0.75,
         "gather": 0.75, "scatter": 0.75, "all_to_all": 0.75, "barrier": 1,
@@ -141,45 +144,75 @@ def rows_of(what, size, ranks=SIZE, **settings):
     return shared(ranks).call(measured, what, size, settings)
 
 
-BUILT_IN = [name for name in collectives.BUILT_IN if hasattr(dist, name)]
-
-
-@pytest.mark.parametrize("name", BUILT_IN)
+@pytest.mark.parametrize("name", call_names())
 def test_every_collective_of_torch_is_measured_and_right(name):
-    rows = rows_of(name, 4100, root=2 if collectives.BUILT_IN[name] in collectives.ROOTED else 0)
+    collective = find(name)
+    rows = rows_of(name, 4100, root=2 if collective.root else 0)
     row = rows[0]
     assert all(each == row for each in rows), "all ranks know the same times"
     assert row["wrong"] == 0
     assert 0 < row["min"] <= row["q1"] <= row["time"] <= row["q3"] <= row["max"]
     assert row["min"] <= row["low"] <= row["time"] <= row["high"] <= row["max"]
     assert row["first"] > 0 and row["batches"] >= 6 and len(row["by_rank"]) == SIZE
-    assert row["program"] == name and row["collective"] == collectives.BUILT_IN[name]
+    assert row["program"] == name and row["collective"] == collective.name
     if name == "barrier":
         assert (row["size"], row["count"], row["type"], row["algbw"]) == (0, 0, "none", 0)
         return
-    shards = SIZE if row["collective"] in collectives.SHARDED else 1
+    shards = SIZE if collective.sharded else 1
     assert row["count"] == 4100 // 4 // shards, "what one rank passes, as nccl-tests counts"
     assert row["size"] == row["count"] * 4 * shards, "the full vector"
     assert row["algbw"] == row["size"] / row["time"]
     assert row["busbw"] == row["algbw"] * measure.bus_factor(name, SIZE)
 
 
+def by_a_row_of_its_own(dist, name):
+    """A collective's row under a name that no table has: elements that are wrong after each call, and without one."""
+    found, row = {}, dataclasses.replace(find(name), name="new")
+    for function, form in row.calls.items():
+        root, op = 2 if row.root else -1, "sum" if row.reduces else "none"
+        job = buffers.prepare(calls.Call(function, row, None, form, op, "float", root, False), 100, dist, torch.device("cpu"))
+        job.refresh()
+        without = job.wrong()
+        job.run()
+        found[function] = job.wrong(), without
+    return found
+
+
+@pytest.mark.parametrize(
+    "name, spoiled",
+    [
+        ("all_gather", [400, 400, 400, 400]), ("gather", [0, 0, 400, 0]), ("scatter", [100, 100, 100, 100]),
+        ("reduce_scatter", [100, 100, 100, 100]), ("all_to_all", [400, 400, 400, 400]),
+    ],
+)  # fmt: skip
+def test_what_a_rank_has_before_and_after_follows_from_the_row_alone(name, spoiled):
+    for rank, found in enumerate(shared(SIZE).call(by_a_row_of_its_own, name)):
+        assert set(found.values()) == {(0, spoiled[rank])}
+
+
+@pytest.mark.parametrize(
+    "name, called", [("AllReduce", "all_reduce"), ("reduce-scatter", "reduce_scatter"), ("alltoall", "all_to_all")]
+)
+def test_a_collective_by_another_name_is_torchs_call(name, called):
+    assert (calls.describe(name).name, calls.describe(name).program) == (called, None)
+
+
 @pytest.mark.parametrize("row", ALGORITHMS, ids=[row.name for row in ALGORITHMS])
 def test_every_algorithm_of_ours_is_measured_and_right(row):
     options = {"ranks_per_node": 2} if row.name in ("chain_tree_all_reduce", "hierarchical_ring_all_reduce") else {}
-    root = 1 if row.collective in ("broadcast", "reduce", "scatter", "gather") else 0
+    root = 1 if find(row.collective).root else 0
     found = rows_of(row.name, 400, options=options, root=root)[0]
     assert (found["wrong"], found["program"]) == (0, row.name)
-    assert found["collective"] == row.collective.replace("-", "_")
+    assert found["collective"] == find(row.collective).name
 
 
-@pytest.mark.parametrize("dtype", collectives.TYPES)
+@pytest.mark.parametrize("dtype", calls.TYPES)
 @pytest.mark.parametrize("op", ["sum", "prod", "min", "max"])
 def test_every_type_and_operation_is_right(dtype, op):
     for what in ("all_reduce", "ring_all_reduce"):
         row = rows_of(what, 1000, op=op, dtype=dtype)[0]
         assert (row["wrong"], row["redop"], row["type"]) == (0, op, dtype)
-        assert row["size"] == 1000 and row["count"] * collectives.ITEMSIZE[dtype] == 1000
+        assert row["size"] == 1000 and row["count"] * calls.ITEMSIZE[dtype] == 1000
 
 
 def test_torchs_own_names_of_types_and_operations_will_do():
@@ -226,6 +259,15 @@ def test_wrong_elements_are_counted_over_all_ranks():
     assert rows_of(nothing, 400, of="all_gather")[0]["wrong"] == SIZE * (SIZE - 1) * 25
     assert rows_of(nothing, 400, of="broadcast")[0]["wrong"] == 3 * 100
     assert rows_of(off_by_one, 400, of="all_reduce", check=False)[0]["wrong"] is None
+
+
+def backwards(tensor, dist):
+    shards = list(tensor.chunk(SIZE))
+    dist.all_gather(shards[::-1], shards[dist.get_rank()].clone())
+
+
+def test_shards_in_the_wrong_places_are_wrong():
+    assert rows_of(backwards, 400, of="all_gather")[0]["wrong"] == SIZE * 100
 
 
 def once_of_two_buffers(outputs, inputs, dist):
@@ -376,7 +418,7 @@ def test_on_gpus_ranks_say_which_and_buffers_live_there(alone, monkeypatch):
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 3)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "NVIDIA H100")
     monkeypatch.setattr(torch.cuda.nccl, "version", lambda: (2, 28, 9))
-    call = collectives.describe("all_reduce")
+    call = calls.describe("all_reduce")
     assert timing._surroundings(call, None, None, None) == (dist, torch.device("cuda", 3))
     attrs = sweep._provenance([sweep.where_it_runs()] * 8, 1, None)
     assert attrs["devices"] == ["NVIDIA H100"] * 8 and attrs["nccl"] == "2.28.9" and attrs["clock"] == "CUDA events"
@@ -492,7 +534,7 @@ def programmed(tensor, dist):
     ("wishes", "sentence"),
     [
         ({"what": "all_reduced"}, "did you mean all_reduce"),
-        ({"what": "xyzzy"}, "give one of all_reduce, broadcast"),
+        ({"what": "xyzzy"}, f"give one of {', '.join(call_names())}, or a rank program"),
         ({"what": 7}, "measure got 7: give the name"),
         ({"what": print}, "say which collective it is"),
         ({"what": print, "of": "sorting"}, "of='sorting' is no collective"),

@@ -2,12 +2,13 @@
 
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from browser import Browser, find_chromium  # noqa: E402
+from browser import find_chromium, launched, opened  # noqa: E402
 from test_book import HTML, PAGES, name_of  # noqa: E402
 
 pytestmark = [
@@ -52,22 +53,25 @@ FAINT_TEXT = """
 """
 
 WIDER_THAN_THE_PAGE = """
-[...document.querySelectorAll("article *")]
-  .filter(e => e.getBoundingClientRect().right > WIDTH + 1 && e.checkVisibility())
+width => [...document.querySelectorAll("article *")]
+  .filter(e => e.getBoundingClientRect().right > width + 1 && e.checkVisibility())
   .filter(e => { for (let p = e.parentElement; p; p = p.parentElement)
                    if (getComputedStyle(p).overflowX !== "visible") return false; return true; })
   .map(e => e.outerHTML.slice(0, 120)).slice(0, 5)
 """
 
 
-DESKTOP, NIGHT, PHONE = {"width": 1400}, {"width": 1400, "theme": "dark"}, {"width": 390, "height": 844}
-VIEWS = {"desktop": DESKTOP, "dark": NIGHT, "phone": PHONE}
+VIEWS = {
+    "desktop": {"width": 1400, "height": 1000, "theme": "light"},
+    "dark": {"width": 1400, "height": 1000, "theme": "dark"},
+    "phone": {"width": 390, "height": 844, "theme": "light"},
+}
 READ_BY_PEOPLE = [page for page in PAGES if page.name != "index.html"]  # index.html only leads on
 
 
 @pytest.fixture(scope="module")
 def browser():
-    with Browser() as browser:
+    with launched() as browser:
         yield browser
 
 
@@ -78,18 +82,15 @@ def browser():
 )
 def shown(request, browser):
     """Each page in each view, loaded once for all tests."""
-    page, view = request.param
-    opened = browser.open(page.as_uri(), **VIEWS[view])
-    opened.view = view
-    yield opened
-    opened.close()
+    file, view = request.param
+    with opened(browser, file.as_uri(), **VIEWS[view]) as (page, problems):
+        yield SimpleNamespace(page=page, problems=problems, **VIEWS[view])
 
 
 @pytest.fixture
 def welcome(browser):
-    page = browser.open(WELCOME.as_uri())
-    yield page
-    page.close()
+    with opened(browser, WELCOME.as_uri()) as (page, _):
+        yield page
 
 
 def test_a_page_has_no_errors_and_asks_nothing_of_the_network(shown):
@@ -97,34 +98,32 @@ def test_a_page_has_no_errors_and_asks_nothing_of_the_network(shown):
 
 
 def test_a_page_is_no_wider_than_its_window(shown):
-    width = VIEWS[shown.view]["width"]
-    assert shown.evaluate(WIDER_THAN_THE_PAGE.replace("WIDTH", str(width))) == []
-    assert shown.evaluate("document.documentElement.scrollWidth") <= width
+    assert shown.page.evaluate(WIDER_THAN_THE_PAGE, shown.width) == []
+    assert shown.page.evaluate("document.documentElement.scrollWidth") <= shown.width
 
 
 def test_text_stands_out_from_its_background(shown):
-    assert shown.evaluate("document.documentElement.dataset.theme") == VIEWS[shown.view].get("theme", "light")
-    assert shown.evaluate(FAINT_TEXT) == []
+    assert shown.page.evaluate("document.documentElement.dataset.theme") == shown.theme
+    assert shown.page.evaluate(FAINT_TEXT) == []
 
 
 def test_mathematics_is_set(shown):
-    formulas = shown.evaluate("document.querySelectorAll('main .math').length")
-    drawn = shown.evaluate("document.querySelectorAll('main .math mjx-container svg').length")
+    formulas = shown.page.evaluate("document.querySelectorAll('main .math').length")
+    drawn = shown.page.evaluate("document.querySelectorAll('main .math mjx-container svg').length")
     assert drawn >= formulas
-    assert shown.evaluate("document.querySelectorAll('[data-mjx-error], mjx-merror').length") == 0
+    assert shown.page.evaluate("document.querySelectorAll('[data-mjx-error], mjx-merror').length") == 0
 
 
 def test_figures_take_their_colour_from_the_page(shown):
-    inks = shown.evaluate(
+    inks = shown.page.evaluate(
         "[...document.querySelectorAll('figure.ringtree-picture svg')].map(e => getComputedStyle(e).color)"
     )
-    assert set(inks) <= {shown.evaluate("getComputedStyle(document.body).color")}
+    assert set(inks) <= {shown.page.evaluate("getComputedStyle(document.body).color")}
 
 
 def test_a_printed_page_is_light_and_the_page_alone(browser):
-    page = browser.open((HTML / "notebooks/01-ranks.html").as_uri(), theme="dark")
-    try:
-        page.call("Emulation.setEmulatedMedia", media="print")
+    with opened(browser, (HTML / "notebooks/01-ranks.html").as_uri(), theme="dark") as (page, _):
+        page.emulate_media(media="print")
         page.evaluate("dispatchEvent(new Event('beforeprint'))")
         assert page.evaluate("document.documentElement.dataset.theme") == "light"
         around = "[...document.querySelectorAll('.bd-sidebar-primary, .bd-sidebar-secondary, .bd-header-article, .copybtn')]"
@@ -132,8 +131,6 @@ def test_a_printed_page_is_light_and_the_page_alone(browser):
         assert page.evaluate(f"{around}.filter(each => getComputedStyle(each).display !== 'none').length") == 0
         page.evaluate("dispatchEvent(new Event('afterprint'))")
         assert page.evaluate("document.documentElement.dataset.theme") == "dark"
-    finally:
-        page.close()
 
 
 @pytest.mark.parametrize("family", ["Source Serif 4", "IBM Plex Sans", "JetBrains Mono"])
@@ -142,11 +139,5 @@ def test_bundled_fonts_are_used(welcome, family):
 
 
 def test_search_finds_a_word_of_the_book(welcome):
-    welcome.call("Page.navigate", url=(HTML / "search.html").as_uri() + "?q=latency")
-    welcome.browser.event("Page.loadEventFired", welcome.session)
-    found = welcome.evaluate(
-        """new Promise(found => { const look = () => {
-             const links = document.querySelectorAll('#search-results li a');
-             links.length ? found(links.length) : setTimeout(look, 50); }; look(); })"""
-    )
-    assert found >= 1
+    welcome.goto((HTML / "search.html").as_uri() + "?q=latency")
+    welcome.locator("#search-results li a").first.wait_for()

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import torch
 
+from ringtree import simulate
 from ringtree.algorithms import mst_all_reduce, mst_broadcast, mst_reduce, ring_all_reduce
 from ringtree.cost import Link
 from ringtree.draw import curves, timeline, traffic
 from ringtree.draw.costs import _crossovers
 from ringtree.draw.timeline import _told_apart
-from ringtree.simulated.clock import simulate
 from ringtree.trace import Message, Trace
 
 LINK = Link(10e-6, 1e-9)
@@ -80,6 +80,12 @@ def test_traffic_of_many_ranks_says_only_the_most():
     picture = traffic(trace_of(ring_all_reduce, 32, 32), ranks_per_node=8)
     assert "strongest colour: 248 B · simulated" in text_of(picture)
     assert len(picture.svg) < 60_000
+
+
+@pytest.mark.parametrize("nbytes", [3, 48, 192, 1000])
+def test_the_strongest_colour_of_traffic_can_be_drawn_for_any_bytes(nbytes):
+    picture = traffic(Trace([Message(0, 1, nbytes, 0, 1)], size=13))
+    assert any(words.startswith("strongest colour: ") for words in text_of(picture))
 
 
 def test_traffic_without_messages_is_refused():

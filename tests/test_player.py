@@ -9,11 +9,10 @@ from html.parser import HTMLParser
 import pytest
 import torch
 
+from ringtree import follow, simulate
 from ringtree.algorithms import chain_broadcast, mst_all_reduce, mst_broadcast, mst_reduce, pairwise_all_to_all, ring_all_reduce
 from ringtree.cost import Link
 from ringtree.draw import player
-from ringtree.simulated.clock import simulate
-from ringtree.simulated.following import follow
 from ringtree.trace import Message, Trace
 
 LINK = Link(10e-6, 1e-9)
@@ -187,6 +186,9 @@ def test_what_cannot_be_played_is_refused():
         player(ring(2), layout="star")
     with pytest.raises(ValueError, match="without messages"):
         player(Trace(size=2))
+    for other in (ring_all_reduce, simulate(ring_all_reduce, [torch.ones(2)] * 2, LINK)):
+        with pytest.raises(ValueError, match="give a trace, such as simulate\\(…\\).trace, or what follow\\(program, inputs\\) found"):
+            player(other)
     with pytest.raises(ValueError, match="take no time"):
         player(Trace([Message(0, 1, 8, 0, 0)], size=2))
     with pytest.raises(ValueError, match="one line"):

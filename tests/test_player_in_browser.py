@@ -1,7 +1,7 @@
 """The step player as a reader uses it: with mouse and keyboard, light and dark, on a phone and on paper."""
 
 import sys
-import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -9,7 +9,8 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from browser import Browser, find_chromium  # noqa: E402
+from browser import find_chromium, launched
+from browser import opened as opened_page  # noqa: E402
 
 from ringtree.algorithms import mst_broadcast, pairwise_all_to_all, ring_all_reduce  # noqa: E402
 from ringtree.cost import Link  # noqa: E402
@@ -34,7 +35,7 @@ STEP = "+document.querySelector('figure').dataset.step"
 
 @pytest.fixture(scope="module")
 def browser():
-    with Browser() as browser:
+    with launched() as browser:
         yield browser
 
 
@@ -58,24 +59,18 @@ def pages(tmp_path_factory):
 
 @pytest.fixture
 def opened(browser, pages):
-    shown = []
+    found = []
+    with ExitStack() as still_open:
 
-    def open_page(name, width=900, theme="light", still=False):
-        page = browser.open((pages / f"{name}.html").as_uri(), width=width)
-        features = [
-            {"name": "prefers-color-scheme", "value": theme},
-            {"name": "prefers-reduced-motion", "value": "reduce" if still else "no-preference"},
-        ]
-        page.call("Emulation.setEmulatedMedia", features=features)
-        shown.append(page)
-        return page
+        def open_page(name, width=900, theme="light", still=False):
+            reader = {"color_scheme": theme, "reduced_motion": "reduce" if still else "no-preference"}
+            shown = opened_page(browser, (pages / f"{name}.html").as_uri(), width=width, **reader)
+            page, problems = still_open.enter_context(shown)
+            found.append(problems)
+            return page
 
-    yield open_page
-    for page in shown:
-        page.collect_problems()
-        problems = page.problems
-        page.close()
-        assert not problems
+        yield open_page
+    assert not any(found), found
 
 
 def held(page, figure=0):
@@ -83,21 +78,7 @@ def held(page, figure=0):
 
 
 def click(page, action, figure=0):
-    page.evaluate(f"document.querySelectorAll('figure')[{figure}].querySelector('[data-do={action}]').click()")
-
-
-def press(page, key):
-    code = {"ArrowLeft": 37, "ArrowRight": 39, "Home": 36, "End": 35, " ": 32, "Tab": 9}[key]
-    for kind in ("keyDown", "keyUp"):
-        text = {"text": " "} if key == " " and kind == "keyDown" else {}
-        page.call("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=code, **text)
-
-
-def wait_for(page, condition, seconds=15):
-    end = time.monotonic() + seconds
-    while not page.evaluate(condition):
-        assert time.monotonic() < end, f"{condition} did not come true in {seconds} s"
-        time.sleep(0.05)
+    page.locator("figure").nth(figure).locator(f"[data-do={action}]").click()
 
 
 def test_a_ring_all_reduce_ends_with_everyone_everywhere(opened):
@@ -148,7 +129,7 @@ def test_it_plays_to_the_end_and_stops(opened, still):
     page = opened("tree", still=still)
     click(page, "play")
     assert page.evaluate("document.querySelector('.rt-play').getAttribute('aria-label')") == "Pause"
-    wait_for(page, f"{STEP} === 3 && !document.querySelector('.rt-running')")
+    page.wait_for_function(f"{STEP} === 3 && !document.querySelector('.rt-running')")
     assert page.evaluate("document.querySelector('.rt-play').getAttribute('aria-label')") == "Play"
     assert held(page)["5"] == [["0", "0"]]
 
@@ -157,9 +138,9 @@ def test_messages_move_unless_the_reader_wants_stillness(opened):
     place = "document.querySelector('.rt-chip')?.getAttribute('transform')"
     page = opened("ring")
     click(page, "play")
-    wait_for(page, f"!!{place}")
+    page.wait_for_function(f"!!{place}")
     first = page.evaluate(place)
-    wait_for(page, f"{place} !== '{first}'")
+    page.wait_for_function(f"{place} !== '{first}'")
     click(page, "play")
     assert not page.evaluate("!!document.querySelector('.rt-running')")
     page = opened("ring", still=True)
@@ -170,9 +151,9 @@ def test_messages_move_unless_the_reader_wants_stillness(opened):
 def test_every_press_is_a_step_however_quickly_one_follows_another(opened):
     page = opened("ring")
     page.evaluate("for (let i = 0; i < 4; i++) document.querySelector('[data-do=next]').click()")
-    wait_for(page, "+document.querySelector('input').value === 4")
+    page.wait_for_function("+document.querySelector('input').value === 4")
     click(page, "play")
-    wait_for(page, "document.querySelector('input').value > 4")
+    page.wait_for_function("document.querySelector('input').value > 4")
     click(page, "next")  # while it plays: on to the end of this step, and no further
     assert page.evaluate("+document.querySelector('input').value") == 5
     assert not page.evaluate("!!document.querySelector('.rt-running')")
@@ -180,18 +161,18 @@ def test_every_press_is_a_step_however_quickly_one_follows_another(opened):
 
 def test_the_keyboard_steps_plays_and_jumps(opened):
     page = opened("ring")
-    page.evaluate("document.querySelector('figure').focus()")
-    press(page, "ArrowRight")
-    wait_for(page, "+document.querySelector('input').value === 1")
-    press(page, "End")
+    page.locator("figure").focus()
+    page.keyboard.press("ArrowRight")
+    page.wait_for_function("+document.querySelector('input').value === 1")
+    page.keyboard.press("End")
     assert page.evaluate(STEP) == 6
-    press(page, "ArrowLeft")
+    page.keyboard.press("ArrowLeft")
     assert page.evaluate(STEP) == 5
-    press(page, "Home")
+    page.keyboard.press("Home")
     assert page.evaluate(STEP) == 0
-    press(page, " ")
+    page.keyboard.press(" ")
     assert page.evaluate("!!document.querySelector('.rt-running')")
-    press(page, " ")
+    page.keyboard.press(" ")
     assert not page.evaluate("!!document.querySelector('.rt-running')")
 
 
@@ -199,13 +180,13 @@ def test_tab_reaches_every_control_and_the_focus_is_seen(opened):
     page = opened("ring")
     reached, seen = [], []
     for _ in range(8):
-        press(page, "Tab")
+        page.keyboard.press("Tab")
         reached.append(page.evaluate("document.activeElement.dataset.do || document.activeElement.tagName"))
         seen.append(page.evaluate("getComputedStyle(document.activeElement).outlineStyle"))
     assert reached == ["FIGURE", "first", "back", "play", "next", "last", "INPUT", "SUMMARY"]
     assert set(seen) == {"solid"}
-    page.evaluate("document.querySelector('[data-do=play]').focus()")
-    press(page, " ")  # the button's own, and not the figure's as well
+    page.locator("[data-do=play]").focus()
+    page.keyboard.press(" ")  # the button's own, and not the figure's as well
     assert page.evaluate("!!document.querySelector('.rt-running')")
     click(page, "play")
 
@@ -305,8 +286,8 @@ def test_words_and_marks_stand_out_on_light_and_on_dark(opened, name, theme):
 
 def test_on_paper_it_is_all_steps_side_by_side(opened):
     page = opened("ring")
-    page.call("Page.printToPDF")  # a real print: the page hears of it
-    page.call("Emulation.setEmulatedMedia", media="print", features=[])
+    page.pdf()  # a real print: the page hears of it
+    page.emulate_media(media="print")
     assert page.evaluate("[...document.querySelectorAll('.rt-paper > div')].map(e => e.lastChild.data)") == [
         "before", *(f"after step {step}" for step in range(1, 7))
     ]  # fmt: skip

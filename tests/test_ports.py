@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -61,7 +62,7 @@ def test_the_controller_itself_can_listen_on_them(ports):
 @linux
 def test_a_live_controller_holds_the_ports_that_it_listens_on():
     with kernel() as live:
-        answer = live.run("import ringtree; ranks = ringtree.start(2); print(ranks._cluster.controller.pid)")
+        answer = live.run("import ringtree; ranks = ringtree.start(2); print(ranks.cluster.controller.pid)")
         controller = psutil.Process(int(answer.text.split()[-1]))
         listening = [port for port in controller.net_connections("tcp") if port.status == psutil.CONN_LISTEN]
         assert listening
@@ -75,6 +76,45 @@ def sockets_that_only_hold_a_port(pid):
     numbers = {link.removeprefix("socket:[").rstrip("]") for link in links if link.startswith("socket:")}
     listed = [line.split() for kind in ("tcp", "tcp6", "udp", "unix", "netlink") for line in (process / "net" / kind).open()]
     return {number for number in numbers if not any(number in words for words in listed)}
+
+
+@pytest.mark.parametrize("engines", ["fork", "local"])
+def test_on_one_host_nothing_listens_to_the_network(engines):
+    if engines == "fork" and sys.platform != "linux":
+        pytest.skip("ranks are forked on Linux only")
+    with kernel() as live:
+        live.run("import os; os.environ.pop('GLOO_SOCKET_IFNAME', None); import ringtree")
+        assert live.run(f"ranks = ringtree.start(4, engines={engines!r})").error is None
+        # more groups and links, whose ranks connect when they are first used
+        cell = """%%px
+pair = dist.new_group([0, 1])
+dist.all_reduce(torch.ones(1, device=device))
+from ringtree import Link, emulate
+link = emulate(dist, Link(1e-3, 0))
+link.barrier()
+import os
+print(os.environ['GLOO_SOCKET_IFNAME'])"""
+        assert re.sub(r"\[rank .\] ", "", live.run(cell).text) in (4 * "lo\n", 4 * "lo0\n")
+        listening = {
+            (port.laddr.ip, process.pid)
+            for process in live.descendants()
+            for port in process.net_connections("inet")
+            if port.status == psutil.CONN_LISTEN or port.type == socket.SOCK_DGRAM
+        }
+        assert len({process for _, process in listening}) >= 5  # the controller and all ranks
+        assert {address for address, _ in listening} <= {"127.0.0.1", "::1"}
+
+
+@linux
+def test_the_store_listens_at_the_address_that_it_was_given_and_at_no_other():
+    program = """
+import psutil
+from ringtree.live import joining
+joining.open_store("127.0.0.2", 1)
+print({each.laddr.ip for each in psutil.Process().net_connections("tcp") if each.status == psutil.CONN_LISTEN})
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=90)
+    assert done.stdout == "{'127.0.0.2'}\n", done.stderr
 
 
 def test_a_kernel_of_the_suite_has_no_port_to_lose():

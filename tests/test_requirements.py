@@ -2,20 +2,20 @@
 
 import ast
 import importlib.metadata
+import re
 import sys
+import tomllib
 from functools import cache
 from pathlib import Path
 
 import nbformat
 import pytest
 import yaml
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "book"))
-
-import lock  # noqa: E402
-
 FOLDERS = ("ringtree", "book", "notebooks", "labs", "tests", "hub", "benchmarks")
 # Not imported by any file of ours, but called by the Makefile, by _config.yml or by the notebooks' magics.
 CALLED = {"jupyterlab", "jupyterlab-myst", "nbval", "pytest-xdist", "jupyter-book", "myst-nb", "sphinx-book-theme"}
@@ -68,9 +68,37 @@ def distributions_of(module):
     return {canonicalize_name(name) for name in PROVIDERS.get(module, [])}
 
 
-DIRECT = lock.pins(ROOT / "requirements.txt")
-LOCKED = lock.pins(ROOT / "requirements.lock")
-CUDA = lock.pins(ROOT / "requirements-cuda.lock")
+def pins(name):
+    """The `name==version` lines of a requirements file, as {canonical name: version}."""
+    found = {}
+    for line in (ROOT / name).read_text().splitlines():
+        line = line.split("#")[0].strip()
+        if line and not line.startswith("-"):
+            pinned, version = line.split("==")
+            assert canonicalize_name(pinned) not in found, f"{name} pins {pinned} twice"
+            found[canonicalize_name(pinned)] = version
+    return found
+
+
+def pulled_in(names):
+    """What the distributions `names` need, directly or not, on this machine: {name: version}."""
+    found, waiting, seen = {}, [(name, "") for name in names], set()
+    while waiting:
+        name, extra = waiting.pop()
+        if (name, extra) not in seen:
+            seen.add((name, extra))
+            distribution = importlib.metadata.distribution(name)
+            found[name] = distribution.version.split("+")[0]
+            for needed in map(Requirement, distribution.requires or []):
+                if needed.marker is None or needed.marker.evaluate({"extra": extra}):
+                    waiting += [(canonicalize_name(needed.name), wanted) for wanted in ("", *needed.extras)]
+    return found
+
+
+DIRECT = pins("requirements.txt")
+LOCKED = pins("requirements.lock")
+CUDA = pins("requirements-cuda.lock")
+BELOW = pulled_in(DIRECT)
 
 
 def test_everything_imported_is_in_requirements():
@@ -97,16 +125,46 @@ def test_the_pinned_version_is_installed(name):
 
 
 def test_the_lock_pins_everything_below_requirements():
-    below = {name: version for name, version in lock.pulled_in(DIRECT).items() if name not in DIRECT | CUDA}
+    below = {name: version for name, version in BELOW.items() if name not in CUDA and name != "torch"}
     missing = below.keys() - LOCKED.keys()
     other = {name: (LOCKED[name], version) for name, version in below.items() if LOCKED.get(name, version) != version}
-    assert not missing, f"not in requirements.lock: {sorted(missing)}; run python book/lock.py"
+    assert not missing, f"not in requirements.lock: {sorted(missing)}; run make lock"
     assert not other, f"locked at one version, installed at another: {other}"
 
 
-def test_nothing_is_pinned_twice():
-    assert not DIRECT.keys() & LOCKED.keys()
+def test_nothing_is_pinned_at_two_versions():
+    twice = {name: (DIRECT[name], LOCKED[name]) for name in DIRECT.keys() & LOCKED.keys() if DIRECT[name] != LOCKED[name]}
+    assert not twice, f"requirements.txt and requirements.lock differ: {twice}; run make lock"
     assert not CUDA.keys() & (DIRECT.keys() | LOCKED.keys())
+
+
+@pytest.mark.parametrize("name", ["requirements.lock", "requirements-cuda.lock"])
+def test_a_lock_fits_every_machine(name):
+    lines = [line for line in (ROOT / name).read_text().splitlines() if line]
+    other = [line for line in lines if not re.fullmatch(r"[a-z0-9.-]+==[0-9][a-z0-9.]*|#[^/@]*", line)]
+    assert not other, f"more than plain pins and words, such as an address or a machine's own build: {other}"
+
+
+def test_every_pinned_version_allows_the_pythons_that_the_readme_names():
+    named = re.findall(r"\b3\.\d+\.\d+\b", (ROOT / "README.md").read_text())
+    assert len(named) > 1
+    refused = {
+        f"{name} {version}": wanted
+        for name, version in BELOW.items()
+        if (wanted := importlib.metadata.metadata(name)["Requires-Python"])
+        and not all(map(SpecifierSet(wanted).contains, named))
+    }
+    assert not refused, f"not for every one of Python {', '.join(named)}: {refused}"
+
+
+def test_all_places_name_the_same_oldest_python():
+    wanted = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["requires-python"]
+    oldest = wanted.removeprefix(">=")
+    for page in ("README.md", "book/setup.md", "Makefile"):
+        stated = re.findall(r"Python (\S+) or newer", (ROOT / page).read_text())
+        assert stated and set(stated) == {oldest}, (page, stated, wanted)
+    checked = re.findall(r"sys\.version_info < \((.*?)\)", (ROOT / "Makefile").read_text())
+    assert checked == [oldest.replace(".", ", ")]
 
 
 def test_cuda_lock_names_only_packages_that_torch_may_pull():

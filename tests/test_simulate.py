@@ -4,18 +4,21 @@ import gc
 import heapq
 import json
 import time
+from dataclasses import replace
 
 import pytest
 import torch
+import torch.distributed as dist
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ringtree import algorithms
+from ringtree import collectives as collectives_table
 from ringtree.algorithms import ring_all_gather, ring_all_reduce, two_trees_all_reduce
 from ringtree.cost import Link, Machine
-from ringtree.simulated import builtin
-from ringtree.simulated.clock import COLLECTIVES, Agenda, Deadlock, ProgramError, simulate
-from ringtree.simulated.sketch import Sketch
+from ringtree.simulated import Deadlock, ProgramError, Sketch, builtin, simulate
+from ringtree.simulated.agenda import Agenda
+from ringtree.simulated.dist import Members, SimulatedDist
 
 LINK = Link(2.0, 0.5)  # a message of n bytes takes 2 + n/2 seconds
 
@@ -129,9 +132,27 @@ def test_a_message_that_fits_into_an_earlier_gap_takes_it():
     assert sorted(messages(run(program, 4).trace)) == [(0, 2, 0.0, 12.0), (1, 2, 12.0, 24.0), (1, 3, 0.0, 2.0)]
 
 
+def test_a_gap_is_kept_for_a_shorter_message_when_a_later_gap_was_taken():
+    sends = [(3, 1, 2), (3, 2, 2), (0, 2, 30), (3, 1, 10), (3, 0, 2), (2, 1, 2), (2, 1, 4)]
+
+    def program(dist):
+        works = []
+        for src, dst, count in sends:
+            if dist.get_rank() == src:
+                works.append(dist.isend(byte_tensor(count), dst))
+            if dist.get_rank() == dst:
+                works.append(dist.irecv(byte_tensor(count), src))
+        for work in works:
+            work.wait()
+
+    # rank 3 is kept from sending by its receivers' other messages, save to rank 0
+    assert (3, 0, 0.0, 3.0) in messages(run(program, 4).trace)
+
+
+@pytest.mark.parametrize("polls", [False, True])
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4), st.integers(0, 30)), max_size=40))
-def test_no_port_ever_carries_two_messages_at_once(sends):
+def test_no_port_ever_carries_two_messages_at_once(polls, sends):
     sends = [(src, dst, count) for src, dst, count in sends if src != dst]
 
     def program(dist):
@@ -142,6 +163,8 @@ def test_no_port_ever_carries_two_messages_at_once(sends):
             if dist.get_rank() == dst:
                 works.append(dist.irecv(byte_tensor(count), src))
         for work in works:
+            while polls and not work.is_completed():
+                pass
             work.wait()
 
     result = run(program, 5)
@@ -263,11 +286,51 @@ def test_a_rank_that_polls_for_two_messages_sees_whichever_comes(first):
     assert messages(run(program, 4).trace) == [(3, 1, 0.0, 4.0), (1, 0, 4.0, 8.0), (0, 2, 8.0, 12.0), (2, 0, 12.0, 16.0)]
 
 
+def test_a_rank_that_polled_goes_on_when_what_it_polls_for_comes_and_not_later():
+    def poll(work):
+        while not work.is_completed():
+            pass
+
+    def program(dist):
+        rank, x = dist.get_rank(), byte_tensor(4)
+        if rank == 0:
+            long = dist.isend(byte_tensor(40), 2)
+            poll(dist.irecv(x, 1))
+            dist.recv(x, 4)
+            long.wait()
+        if rank == 1:
+            poll(dist.irecv(x, 3))
+            dist.send(x, 0)
+            dist.recv(byte_tensor(2), 3)
+            dist.recv(x, 4)
+        if rank == 2:
+            poll(dist.irecv(x, 3))
+            dist.recv(byte_tensor(40), 0)
+        if rank == 3:
+            for work in [dist.isend(x, 2), dist.isend(x, 1)]:
+                poll(work)
+            dist.send(byte_tensor(2), 1)
+        if rank == 4:
+            for work in [dist.isend(x, 0), dist.isend(x, 1)]:
+                work.wait()
+
+    moved = messages(run(program, 5).trace)
+    assert {(0, 2, 4.0, 26.0), (1, 0, 8.0, 12.0), (3, 1, 12.0, 15.0)} <= set(moved)
+    assert moved[-2:] == [(4, 0, 12.0, 16.0), (4, 1, 16.0, 20.0)]  # rank 0 asks at 12, though its long message goes on
+
+
 @settings(max_examples=200, deadline=None, derandomize=True)
-@given(st.lists(st.one_of(st.none(), st.tuples(st.integers(0, 3), st.integers(0, 9))), max_size=40))
-def test_the_earliest_rank_goes_first_and_of_those_at_one_time_the_smallest(steps):
+@given(
+    st.lists(st.one_of(st.none(), st.tuples(st.integers(0, 3), st.integers(0, 9))), max_size=40),
+    st.randoms(use_true_random=False),
+)
+def test_the_earliest_rank_goes_first_and_of_those_at_one_time_the_smallest(steps, chance):
     agenda, heap = Agenda(), []
     for step in steps:
+        if heap and chance.random() < 0.2:  # one is taken off again
+            leaves = heap.pop(chance.randrange(len(heap)))
+            heapq.heapify(heap)
+            agenda.remove(*leaves)
         if step is None:
             assert agenda.pop() == (heapq.heappop(heap)[1] if heap else None)
         elif step[1] not in [rank for _, rank in heap]:  # a rank is on the agenda once
@@ -440,7 +503,7 @@ def test_every_collective_of_torch_gives_its_result():
 def test_a_collective_costs_what_its_algorithm_costs():
     inputs = [torch.zeros(16)] * 4
     called = simulate(lambda x, dist: dist.all_reduce(x), inputs, LINK)
-    assert called.makespan == simulate(builtin.DEFAULTS["all_reduce"], inputs, LINK).makespan
+    assert called.makespan == simulate(builtin.algorithm_of("all_reduce"), inputs, LINK).makespan
 
 
 def test_uneven_blocks_go_to_and_fro():
@@ -479,8 +542,54 @@ def test_a_queue_of_messages_on_one_way_keeps_its_order():
     assert run(program, 2).outputs[1] == [0, 1, 2, 3, 4]
 
 
-def test_every_collective_that_the_simulator_has_is_run_as_a_named_algorithm():
-    assert set(COLLECTIVES) == set(builtin.DEFAULTS)
+def test_a_new_row_of_the_table_is_a_collective_of_the_simulator(monkeypatch):
+    def double_reduce(tensor, group=None, async_op=False, *, dst=None, group_dst=None, op=dist.ReduceOp.SUM):
+        """torch.distributed's, if it had one."""
+
+    def double_then_reduce(tensor, dist, root, op):
+        tensor.mul_(2)
+        algorithms.mst_reduce(tensor, dist, root, op)
+
+    calls = {"double_reduce": "one"}
+    row = replace(collectives_table.find("reduce"), name="double_reduce", calls=calls, algorithm="double_then_reduce")
+    monkeypatch.setattr(collectives_table, "TABLE", (*collectives_table.TABLE, row))
+    monkeypatch.setattr(dist, "double_reduce", double_reduce, raising=False)
+    monkeypatch.setattr(algorithms, "double_then_reduce", double_then_reduce, raising=False)
+
+    def program(dist):
+        x = torch.tensor([1.0 + dist.get_rank()])
+        builtin.call("double_reduce", lambda group: Members(dist, group), x, dst=1, op=dist.ReduceOp.AVG)
+        return x.item()
+
+    assert run(program, 3).outputs[1] == 4.0
+
+
+@pytest.mark.parametrize("name", collectives_table.call_names())
+def test_every_function_of_the_table_is_there_and_runs_its_rows_algorithm(name):
+    assert callable(getattr(SimulatedDist, name))
+    assert builtin.algorithm_of(name) is getattr(algorithms, collectives_table.find(name).algorithm)
+
+
+def test_a_collective_takes_its_arguments_as_torch_does():
+    def program(dist):
+        group, x = dist.new_group([0, 2]), torch.tensor([1.0 + dist.get_rank()])
+        dist.broadcast(x, 2, group)  # the group by its place
+        dist.all_reduce(group=group, tensor=x)
+        return x.item()
+
+    assert run(program, 3).outputs == [6.0, 2.0, 6.0]
+    with pytest.raises(TypeError, match="all_reduce: got an unexpected keyword argument 'root'"):
+        run(lambda dist: dist.all_reduce(torch.zeros(1), root=0), 2)
+    with pytest.raises(TypeError, match="scatter: missing a required argument: 'tensor'"):
+        run(lambda dist: dist.scatter(src=0), 2)
+
+
+def test_a_mistake_inside_a_collective_is_told_by_the_line_of_its_algorithm():
+    def program(dist):
+        dist.broadcast(torch.zeros(1 + dist.get_rank()), src=0)
+
+    with pytest.raises(ProgramError, match=r"\[mst_broadcast, line \d+: dist.send\(.*\[mst_broadcast, line \d+: dist.recv\("):
+        run(program, 2)
 
 
 def test_what_the_simulator_lacks_is_named():

@@ -9,8 +9,8 @@ from processes import shared
 from ringtree.cost import Link
 from ringtree.live.emulated import emulate
 from ringtree.live.tracing import shortest, traced
-from ringtree.simulated.clock import simulate
-from ringtree.theory.schedules import ALGORITHMS, find
+from ringtree.simulated import simulate
+from ringtree.theory import ALGORITHMS, find
 from ringtree.trace import Message, Note, Notes, Span, Trace
 
 
@@ -166,7 +166,7 @@ def test_rounds_are_the_makespan_at_alpha_one_and_the_path_has_no_gap(name):
         inputs = tensor.tensor_split(dist.get_world_size())
         row.program([torch.empty_like(block) for block in inputs], inputs, dist)
 
-    program = blocks if row.collective == "all-to-all" else row.program
+    program = blocks if row.collective == "all_to_all" else row.program
     for size in (8, 16):
         run = simulate(program, [torch.zeros(16 * size)] * size, Link(3.0, 0.25))
         assert run.trace.rounds == simulate(program, [torch.zeros(16 * size)] * size, Link(1.0, 0.0)).makespan

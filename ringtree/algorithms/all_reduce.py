@@ -309,17 +309,36 @@ def _once_round(chunks, dist, ahead, op=None):
 
 
 class Among:
-    """Some of the ranks, as if there were no others: rank i is `ranks[i]` of `dist`."""
+    """Some of the ranks, as if there were no others: rank i is `ranks[i]` of `dist`.
+
+    For messages, which is all that these algorithms need of a `dist`. A rank
+    that is none of them has the rank -1, as in a process group.
+    """
 
     def __init__(self, dist, ranks):
         self.dist, self.ranks = dist, list(ranks)
-        self.isend, self.irecv, self.batch_isend_irecv = dist.isend, dist.irecv, dist.batch_isend_irecv
+        self.batch_isend_irecv = dist.batch_isend_irecv
 
     def get_rank(self):
-        return self.ranks.index(self.dist.get_rank())
+        rank = self.dist.get_rank()
+        return self.ranks.index(rank) if rank in self.ranks else -1
 
     def get_world_size(self):
         return len(self.ranks)
 
-    def P2POp(self, op, tensor, peer):
-        return self.dist.P2POp(op, tensor, self.ranks[peer])
+    def send(self, tensor, dst, tag=0):
+        self.dist.send(tensor, self.ranks[dst], tag=tag)
+
+    def recv(self, tensor, src, tag=0):
+        self.dist.recv(tensor, self.ranks[src], tag=tag)
+        return src
+
+    def isend(self, tensor, dst, tag=0):
+        return self.dist.isend(tensor, self.ranks[dst], tag=tag)
+
+    def irecv(self, tensor, src, tag=0):
+        return self.dist.irecv(tensor, self.ranks[src], tag=tag)
+
+    def P2POp(self, op, tensor, peer, tag=0):
+        op = self.dist.isend if op == self.isend else self.dist.irecv
+        return self.dist.P2POp(op, tensor, self.ranks[peer], tag=tag)

@@ -11,6 +11,6 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     __name__,
     submod_attrs={
         "published": ["Run", "run", "runs", "samples", "sweep"],
-        "recorded": ["Recording", "recording", "recordings"],
+        "recordings": ["Recording", "recording"],
     },
 )

@@ -7,7 +7,6 @@ which there are, `sweep(name)` gives one of them, `samples(*names)` several in o
 
 from __future__ import annotations
 
-import csv
 import difflib
 from dataclasses import dataclass
 from functools import cache
@@ -49,18 +48,15 @@ class Run:
 
 
 @cache
-def _tables() -> tuple[dict[str, Run], dict[str, list[tuple[int, float]]]]:
+def _tables() -> tuple[dict[str, Run], pd.DataFrame]:
+    """The runs by name, and a row a point: run (as index), bytes, seconds, smallest message first."""
     folder = resources.files(__package__) / "tables"
-    published: dict[str, Run] = {}
-    with (folder / "runs.csv").open(encoding="utf-8", newline="") as file:
-        for row in csv.DictReader(file):
-            name = row.pop("run")
-            published[name] = Run(name, **{**row, "ranks": int(row["ranks"]), "nodes": int(row["nodes"])})
-    points: dict[str, list[tuple[int, float]]] = {name: [] for name in published}
-    with (folder / "times.csv").open(encoding="utf-8", newline="") as file:
-        for row in csv.DictReader(file):
-            points[row["run"]].append((int(row["bytes"]), float(row["time_us"]) * 1e-6))
-    return published, points
+    with (folder / "runs.csv").open(encoding="utf-8") as runs_file, (folder / "times.csv").open(encoding="utf-8") as times_file:
+        table = pd.read_csv(runs_file, dtype={"nccl": object}, keep_default_na=False)
+        points = pd.read_csv(times_file, index_col="run")
+    published = {row["run"]: Run(row.pop("run"), **row) for row in table.to_dict("records")}
+    points["seconds"] = points.pop("time_us") * 1e-6
+    return published, points.sort_values("bytes", kind="stable")
 
 
 def runs() -> dict[str, Run]:
@@ -100,5 +96,5 @@ def sweep(name: str) -> tuple[np.ndarray, np.ndarray]:
     with the nearest names, if there is no such run.
     """
     run(name)
-    points = sorted(_tables()[1][name])
-    return np.array([n for n, _ in points], dtype=np.int64), np.array([t for _, t in points])
+    points = _tables()[1].loc[[name]]
+    return points["bytes"].to_numpy(copy=True), points["seconds"].to_numpy(copy=True)

@@ -1,40 +1,24 @@
-"""Pictures of costs, of traces and of who holds what. Every function returns a `Picture`."""
+"""Pictures of costs, of traces and of who holds what. Every function returns a `Picture`, or a `Player`.
 
-from .costs import compare, curves, model, ratios, residuals, shares, times
-from .machines import link_speeds, model_memory, node_links, ranks_on_nodes, topology_matrix
-from .picture import Picture, picture
-from .player import Player, player
-from .ranks import before_after, holdings
-from .source import source
-from .style import INK, RANK_COLOURS, figure, rank_colour, styled
-from .timeline import timeline
-from .traffic import traffic
+    draw.timeline(trace)                     # ranks over time
+    draw.player(follow(program, inputs))     # a run, step by step
+    draw.curves({"ring": time_of}, 8, 1e9)   # time over size
+"""
 
-__all__ = [
-    "Picture",
-    "picture",
-    "INK",
-    "RANK_COLOURS",
-    "figure",
-    "styled",
-    "rank_colour",
-    "before_after",
-    "holdings",
-    "source",
-    "shares",
-    "model",
-    "times",
-    "residuals",
-    "ratios",
-    "compare",
-    "ranks_on_nodes",
-    "node_links",
-    "topology_matrix",
-    "link_speeds",
-    "model_memory",
-    "timeline",
-    "traffic",
-    "curves",
-    "player",
-    "Player",
-]
+import lazy_loader
+
+# Late, so that a notebook depends only on the drawings that it shows.
+__getattr__, __dir__, __all__ = lazy_loader.attach(
+    __name__,
+    submod_attrs={
+        "costs": ["compare", "curves", "model", "ratios", "residuals", "shares", "times"],
+        "machines": ["link_speeds", "model_memory", "node_links", "ranks_on_nodes", "topology_matrix"],
+        "picture": ["Picture", "picture"],
+        "player": ["Player", "player"],
+        "ranks": ["before_after", "holdings"],
+        "source": ["source"],
+        "style": ["INK", "RANK_COLOURS", "figure", "rank_colour", "styled"],
+        "timeline": ["timeline"],
+        "traffic": ["traffic"],
+    },
+)

@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
-from matplotlib.ticker import FixedLocator, NullFormatter, NullLocator
+from matplotlib.ticker import FixedLocator
 
-from ..cost import Link
-from ..theory.fit import misses, predict
-from ..units import binary_text, bytes_text, seconds_text
-from .picture import Picture, picture
-from .style import INK, PAPER, RANK_COLOURS, figure, styled
+from ringtree.cost import Link
+from ringtree.draw.axes import CURVE_COLOURS, dash, name_right_ends, note, ratio_axis, size_axis, time_axis
+from ringtree.draw.picture import Picture, picture
+from ringtree.draw.style import INK, RANK_COLOURS, figure, styled
+from ringtree.theory.lines import fastest, misses
+from ringtree.units import binary_text, bytes_text, seconds_text
 
 ALPHA_COLOUR, BETA_COLOUR = RANK_COLOURS[1], RANK_COLOURS[0]
-# Curves are not ranks, but take the same colours: the palest last, since curves also colour their names.
-CURVE_COLOURS = tuple(RANK_COLOURS[i] for i in (0, 1, 2, 3, 5, 6, 7, 4))
 
 
 @styled
@@ -44,7 +43,8 @@ def shares(link: Link, sizes: Sequence[float], title: str = "", alt: str | None 
     ax.axis("off")
     if title:
         ax.set_title(title)
-    return picture(fig, alt or "Bars for messages of growing size: the short ones are nearly all α, the long ones nearly all n times β.")
+    alt = alt or "Bars for messages of growing size: the short ones are nearly all α, the long ones nearly all n times β."
+    return picture(fig, alt)
 
 
 @styled
@@ -59,21 +59,22 @@ def model(link: Link, low: float = 1.0, high: float = 1e9, title: str = "", alt:
     ax.plot(sizes, sizes * link.beta, color=BETA_COLOUR, linestyle=(0, (5, 3)))
     ax.plot(sizes, link.time(sizes), color=INK, linewidth=3)
     bottom = link.alpha / 30
-    _size_axis(ax, low, high)
-    _time_axis(ax, bottom, float(link.time(high)) * 1.6)
+    size_axis(ax, low, high)
+    time_axis(ax, bottom, float(link.time(high)) * 1.6)
     half = link.half_size
     ax.plot([half, half], [bottom, 2 * link.alpha], color=INK, linewidth=1, linestyle=":")
     ax.plot(half, 2 * link.alpha, "o", color=INK, markersize=8)
-    _note(ax, half, bottom, f"n½ = α/β = {bytes_text(half)}", (8, 14))
-    _note(ax, half, 2 * link.alpha, "half α, half nβ", (-12, 10), ha="right")
-    _note(ax, low, link.alpha, "α", (14, -18), color=ALPHA_COLOUR)
+    note(ax, half, bottom, f"n½ = α/β = {bytes_text(half)}", (8, 14))
+    note(ax, half, 2 * link.alpha, "half α, half nβ", (-12, 10), ha="right")
+    note(ax, low, link.alpha, "α", (14, -18), color=ALPHA_COLOUR)
     middle = (half * high) ** 0.5
-    _note(ax, middle, middle * link.beta, "nβ", (12, -14), color=BETA_COLOUR)
-    _note(ax, (low * half) ** 0.5, link.alpha, "α + nβ", (0, 14), ha="center")
+    note(ax, middle, middle * link.beta, "nβ", (12, -14), color=BETA_COLOUR)
+    note(ax, (low * half) ** 0.5, link.alpha, "α + nβ", (0, 14), ha="center")
     ax.set(xlabel="message size n", ylabel="time")
     if title:
         ax.set_title(title)
-    return picture(fig, alt or "Time over message size: flat at α for short messages, rising with n times β for long ones, the bend at n half.")
+    alt = alt or "Time over message size: flat at α for short messages, rising with n times β for long ones, the bend at n half."
+    return picture(fig, alt)
 
 
 @styled
@@ -96,39 +97,53 @@ def times(
     """
     stray = [label for label in bands or {} if label not in (fits or {})]
     if stray:
-        raise ValueError(f"times() was given a band for {stray[0]!r}, which is no fit; the fits are: {', '.join(fits or {}) or 'none'}.")
+        known = ", ".join(fits or {}) or "none"
+        raise ValueError(f"times() was given a band for {stray[0]!r}, which is no fit; the fits are: {known}.")
     measured = {label: _without_empty(*points) for label, points in measured.items()}
     fig, ax = figure(720, 380)
     low = min(np.min(sizes) for sizes, _ in measured.values())
     high = max(np.max(sizes) for sizes, _ in measured.values())
-    labels = []
-    for index, (label, (sizes, seconds)) in enumerate(measured.items()):
-        colour = INK if fits else CURVE_COLOURS[index % len(CURVE_COLOURS)]
-        joined = {} if fits else {"linestyle": "-", "linewidth": 1.5}
-        ax.plot(sizes, seconds, **{"linestyle": "none", **joined}, marker="o", color=colour, zorder=3)
-        labels.append((label, sizes.max(), seconds[np.argmax(sizes)], colour))
+    labels = _draw_measured(ax, measured, alone=not fits)
     grid = np.logspace(np.log10(low), np.log10(high), 300)
     shown = [np.asarray(seconds, dtype=float) for _, seconds in measured.values()]
     for index, (label, links) in enumerate((fits or {}).items()):
-        colour = CURVE_COLOURS[index % len(CURVE_COLOURS)]
-        predicted = links(grid) if callable(links) else predict(links, grid)
-        shown.extend([predicted] if callable(links) else [])
-        if label in (bands or {}):
-            edges = bands[label](grid)
-            ax.fill_between(grid, *edges, color=colour, alpha=0.18, linewidth=0)
-            shown.extend(edges)
-        ax.plot(grid, predicted, color=colour, linestyle=_dash(index), linewidth=2.5)
-        for link in [] if isinstance(links, Link) or callable(links) else links:
-            ax.plot(grid, link.time(grid), color=colour, linestyle=":", linewidth=1.2, alpha=0.8)
-        labels.append((label, high, predicted[-1], colour))
+        last, reached = _draw_fit(ax, grid, links, (bands or {}).get(label), index)
+        shown.extend(reached)
+        labels.append((label, high, last, CURVE_COLOURS[index % len(CURVE_COLOURS)]))
     seconds = np.concatenate(shown)
-    _size_axis(ax, low, high, binary=True)
-    _time_axis(ax, seconds.min() / 1.6, seconds.max() * 1.6)
+    size_axis(ax, low, high, binary=True)
+    time_axis(ax, seconds.min() / 1.6, seconds.max() * 1.6)
     ax.set(xlabel="message size", ylabel="time")
     if title:
         ax.set_title(title)
-    _name_right_ends(fig, ax, labels)
+    name_right_ends(fig, ax, labels)
     return picture(fig, alt or f"Time over message size, both axes logarithmic: {'; '.join([*measured, *(fits or {})])}.")
+
+
+def _draw_measured(ax, measured, alone: bool) -> list[tuple]:
+    """Dots, joined and coloured where no fits are drawn among them; returns (label, size, time, colour) of each last one."""
+    labels = []
+    for index, (label, (sizes, seconds)) in enumerate(measured.items()):
+        colour = CURVE_COLOURS[index % len(CURVE_COLOURS)] if alone else INK
+        joined = {"linestyle": "-", "linewidth": 1.5} if alone else {"linestyle": "none"}
+        ax.plot(sizes, seconds, **joined, marker="o", color=colour, zorder=3)
+        labels.append((label, sizes.max(), seconds[np.argmax(sizes)], colour))
+    return labels
+
+
+def _draw_fit(ax, grid, links, band, index: int) -> tuple:
+    """A fit, its band, and the links of which it is the fastest; returns its last time, and times that must be in view."""
+    colour = CURVE_COLOURS[index % len(CURVE_COLOURS)]
+    predicted = links(grid) if callable(links) else fastest(links, grid)
+    reached = [predicted] if callable(links) else []
+    if band:
+        edges = band(grid)
+        ax.fill_between(grid, *edges, color=colour, alpha=0.18, linewidth=0)
+        reached.extend(edges)
+    ax.plot(grid, predicted, color=colour, linestyle=dash(index), linewidth=2.5)
+    for link in [] if isinstance(links, Link) or callable(links) else links:
+        ax.plot(grid, link.time(grid), color=colour, linestyle=":", linewidth=1.2, alpha=0.8)
+    return predicted[-1], reached
 
 
 @styled
@@ -156,7 +171,7 @@ def residuals(
         ax.set_yticklabels([f"{tick:+d} %" if tick else "0 %" for tick in ticks])
         ax.set_title(label, color=colour, fontsize=13)
         ax.grid(True, axis="y")
-        _size_axis(ax, min(sizes), max(sizes), binary=True)
+        size_axis(ax, min(sizes), max(sizes), binary=True)
     axes[-1, 0].set_xlabel("message size")
     axes[0, 0].annotate(
         "↑ predicted too long", xy=(1, 1), xycoords="axes fraction", xytext=(0, 6), textcoords="offset points",
@@ -180,7 +195,9 @@ def ratios(panels: Mapping[str, Mapping[str, tuple]], title: str = "", alt: str 
     panels = {label: {name: _without_empty(*points) for name, points in each.items()} for label, each in panels.items()}
     every = [points for each in panels.values() for points in each.values()]
     if not every or not all(len(off) and np.min(off) > 0 for _, off in every):
-        raise ValueError("ratios() draws predicted / measured; give at least one panel, sizes for each predictor, and ratios above 0.")
+        raise ValueError(
+            "ratios() draws predicted / measured; give at least one panel, sizes for each predictor, and ratios above 0."
+        )
     sizes, off = (np.concatenate(column) for column in zip(*every))
     names = list(dict.fromkeys(name for each in panels.values() for name in each))
     last = {name: label for label, each in panels.items() for name in each}
@@ -189,15 +206,15 @@ def ratios(panels: Mapping[str, Mapping[str, tuple]], title: str = "", alt: str 
         ax.axhline(1, color=INK, linewidth=1)
         for name, points in each.items():
             place = names.index(name)
-            look = {"color": CURVE_COLOURS[place], "linestyle": _dash(place), "marker": "oDs^"[place % 4]}
+            look = {"color": CURVE_COLOURS[place], "linestyle": dash(place), "marker": "oDs^"[place % 4]}
             ax.plot(*points, **look, linewidth=1.5, markersize=4.5)
         ax.set_title(label, fontsize=13)
-        _ratio_axis(ax, 1.15 * max(1.5, float(np.exp(np.abs(np.log(off)).max()))))
-        _size_axis(ax, np.min(sizes), np.max(sizes), binary=True)
+        ratio_axis(ax, 1.15 * max(1.5, float(np.exp(np.abs(np.log(off)).max()))))
+        size_axis(ax, np.min(sizes), np.max(sizes), binary=True)
     axes[-1, 0].set_xlabel("message size")
     for ax, (label, each) in zip(axes[:, 0], panels.items()):
         ends = [(name, x[-1], y[-1], CURVE_COLOURS[names.index(name)]) for name, (x, y) in each.items() if last[name] == label]
-        _name_right_ends(fig, ax, ends)
+        name_right_ends(fig, ax, ends)
     if title:
         fig.suptitle(title, x=0.01, ha="left", fontsize=14, weight="bold")
     return picture(fig, alt or f"Predicted over measured time, by message size, for {'; '.join(panels)}: {', '.join(names)}.")
@@ -219,8 +236,8 @@ def compare(
         ax.plot(second, y, "D", color=CURVE_COLOURS[1], markersize=8, zorder=3)
     top = len(rows) - 1
     first, second = rows[0][1:]
-    _note(ax, first, top, names[0], (0, 16), ha="center", color=CURVE_COLOURS[0], weight="bold")
-    _note(ax, second, top, names[1], (0, 16), ha="center", color=CURVE_COLOURS[1], weight="bold")
+    note(ax, first, top, names[0], (0, 16), ha="center", color=CURVE_COLOURS[0], weight="bold")
+    note(ax, second, top, names[1], (0, 16), ha="center", color=CURVE_COLOURS[1], weight="bold")
     ax.set_yticks(range(len(rows)), [label for label, *_ in reversed(rows)])
     ax.tick_params(axis="y", length=0)
     ax.spines["left"].set_visible(False)
@@ -255,7 +272,9 @@ def curves(
     sizes = [size for each, _ in runs.values() for size in each]
     low, high = low or min(sizes, default=64.0), high or max(sizes, default=2.0**30)
     if not costs or low >= high:
-        raise ValueError(f"curves() was given {len(costs)} costs from {low:g} to {high:g} bytes; give at least one, and low below high.")
+        raise ValueError(
+            f"curves() was given {len(costs)} costs from {low:g} to {high:g} bytes; give at least one, and low below high."
+        )
     grid = np.unique(np.round(np.geomspace(low, high, 400)))
     seconds = {name: _seconds(cost if callable(cost) else runs[name], grid) for name, cost in costs.items()}
     for name, times in seconds.items():
@@ -265,25 +284,24 @@ def curves(
     colours = {name: CURVE_COLOURS[index % len(CURVE_COLOURS)] for index, name in enumerate(costs)}
     labels = []
     for index, (name, times) in enumerate(seconds.items()):
-        ax.plot(grid, times, color=colours[name], linestyle="-" if name in runs else _dash(index), linewidth=1.5 if name in runs else 2.5)
+        line, width = ("-", 1.5) if name in runs else (dash(index), 2.5)
+        ax.plot(grid, times, color=colours[name], linestyle=line, linewidth=width)
         if name in runs:
             ax.plot(*runs[name], linestyle="none", marker="o", color=colours[name], zorder=3)
         drawn = np.flatnonzero(np.isfinite(times))[-1]
         labels.append((name, grid[drawn], times[drawn], colours[name]))
     every = np.concatenate(list(seconds.values()))
     bottom = np.nanmin(every) / 2.5
-    _size_axis(ax, low, high, binary=True)
-    _time_axis(ax, bottom, np.nanmax(every) * 1.6)
-    for index, (size, time, name) in enumerate(_crossovers(seconds, grid)):
-        ax.plot([size, size], [bottom, time], color=INK, linewidth=1, linestyle=":")
-        ax.plot(size, time, "o", color=INK, markersize=7, zorder=4)
-        _note(ax, size, bottom, f"{name} from {binary_text(size)}", (6, 12 + 17 * (index % 2)), color=colours[name])
+    size_axis(ax, low, high, binary=True)
+    time_axis(ax, bottom, np.nanmax(every) * 1.6)
+    _mark_crossovers(ax, _crossovers(seconds, grid), bottom, colours)
     ax.set(xlabel="message size", ylabel="time")
     if title:
         ax.set_title(title)
     ax.set_title(label, loc="right", fontsize=12, fontweight="normal")
-    _name_right_ends(fig, ax, labels)
-    return picture(fig, alt or f"Time over message size, both axes logarithmic, and which is the fastest where: {', '.join(costs)}.")
+    name_right_ends(fig, ax, labels)
+    alt = alt or f"Time over message size, both axes logarithmic, and which is the fastest where: {', '.join(costs)}."
+    return picture(fig, alt)
 
 
 def _seconds(cost, grid) -> np.ndarray:
@@ -294,6 +312,13 @@ def _seconds(cost, grid) -> np.ndarray:
     sizes, times = cost[0][order], cost[1][order]
     inside = np.exp(np.interp(np.log(grid), np.log(sizes), np.log(times)))
     return np.where((grid >= sizes[0]) & (grid <= sizes[-1]), inside, np.nan)
+
+
+def _mark_crossovers(ax, crossovers, bottom: float, colours) -> None:
+    for index, (size, time, name) in enumerate(crossovers):
+        ax.plot([size, size], [bottom, time], color=INK, linewidth=1, linestyle=":")
+        ax.plot(size, time, "o", color=INK, markersize=7, zorder=4)
+        note(ax, size, bottom, f"{name} from {binary_text(size)}", (6, 12 + 17 * (index % 2)), color=colours[name])
 
 
 def _crossovers(seconds: Mapping[str, np.ndarray], grid) -> list[tuple[float, float, str]]:
@@ -328,91 +353,3 @@ def _run(name: str, cost) -> tuple[np.ndarray, np.ndarray]:
 def _without_empty(sizes, seconds) -> tuple[np.ndarray, np.ndarray]:
     sizes, seconds = np.asarray(sizes, dtype=float), np.asarray(seconds, dtype=float)
     return sizes[sizes > 0], seconds[sizes > 0]
-
-
-def _dash(index: int):
-    return ((0, (6, 3)), "-", (0, (2, 2)), (0, (6, 2, 1, 2)))[index % 4]
-
-
-def _size_axis(ax, low: float, high: float, binary: bool = False) -> None:
-    """A logarithmic axis of bytes with about six labels, in powers of two or of ten."""
-    base, text = (2.0, binary_text) if binary else (10.0, bytes_text)
-    first, last = np.ceil(np.log(low) / np.log(base) - 1e-9), np.floor(np.log(high) / np.log(base) + 1e-9)
-    step = next(s for s in ((1, 2, 5, 10, 20) if binary else (1, 3, 6)) if (last - first) / s <= 6 or s in (6, 20))
-    ticks = base ** np.arange(np.ceil(first / step) * step, last + 0.5, step)
-    ax.set_xscale("log")
-    ax.set_xlim(low / 1.5, high * 1.5)
-    ax.xaxis.set_major_locator(FixedLocator(ticks))
-    ax.xaxis.set_minor_locator(NullLocator())
-    ax.set_xticklabels([text(tick) for tick in ticks])
-
-
-def _time_axis(ax, low: float, high: float) -> None:
-    """A logarithmic axis of seconds: a label for each power of ten, and between them where there is room."""
-    ax.set_yscale("log")
-    ax.set_ylim(low, high)
-    between = (1, 2, 5) if high / low < 300 else (1, 3) if high / low < 3e3 else (1,)
-    decades = range(int(np.floor(np.log10(low))), int(np.ceil(np.log10(high))) + 1)
-    ticks = [part * 10.0**decade for decade in decades for part in between if low <= part * 10.0**decade <= high]
-    ax.yaxis.set_major_locator(FixedLocator(ticks))
-    ax.yaxis.set_minor_formatter(NullFormatter())
-    ax.yaxis.set_minor_locator(NullLocator())
-    ax.set_yticklabels([seconds_text(tick) for tick in ticks])
-    ax.grid(True)
-
-
-def _ratio_axis(ax, reach: float) -> None:
-    """A logarithmic axis of factors from 1/reach to reach, around 1, with five labels at most."""
-    far = max(step for step in (1.2, 1.5, 2, 5, 10, 100, 1000) if step < reach)
-    near = {5: [2], 100: [10], 1000: [30]}.get(far, [])  # where there is room for one more
-    steps = [*near, far]
-    ticks = [*(1 / step for step in reversed(steps)), 1, *steps]
-    ax.set_yscale("log")
-    ax.set_ylim(1 / reach, reach)
-    ax.yaxis.set_major_locator(FixedLocator(ticks))
-    ax.yaxis.set_minor_locator(NullLocator())
-    ax.set_yticklabels([f"× {tick:.0f}" if tick > 9 else f"× {tick:.2g}" for tick in ticks])
-    ax.grid(True, axis="y")
-
-
-def _note(ax, x, y, text, offset, color=INK, ha="left", **more) -> None:
-    """Words beside a point of the data, on the page's background so that lines do not cross them."""
-    ax.annotate(
-        text, xy=(x, y), xytext=offset, textcoords="offset points", ha=ha, va="center", color=color, zorder=5,
-        annotation_clip=False, bbox={"facecolor": PAPER, "edgecolor": "none", "pad": 1}, **more,
-    )  # fmt: skip
-
-
-def _name_right_ends(fig, ax, labels, gap: float = 18) -> None:
-    """Write each label to the right of its curve's end (x, y), moved apart until none overlap."""
-    texts = [
-        ax.annotate(
-            label, xy=(1, y), xycoords=("axes fraction", "data"), xytext=(8, 0), textcoords="offset points",
-            ha="left", va="center", color=colour, annotation_clip=False,
-        )
-        for label, _, y, colour in labels
-    ]  # fmt: skip
-    fig.draw_without_rendering()
-    wanted = [float(ax.transData.transform((1, y))[1]) for _, _, y, _ in labels]
-    right = ax.transData.inverted().transform(ax.transAxes.transform((1, 0)))[0]
-    for index, shift in _spread(wanted, gap).items():
-        texts[index].set_position((8, shift))
-        _, x, y, colour = labels[index]
-        end = ax.transData.inverted().transform((0, wanted[index] + shift))[1]
-        ax.plot([x, right], [y, end], color=colour, linewidth=1, linestyle=":", zorder=0, clip_on=False)
-
-
-def _spread(wanted: Sequence[float], gap: float) -> dict[int, float]:
-    """How far to move each height so that neighbours are at least `gap` apart and the group stays centred."""
-    order = sorted(range(len(wanted)), key=wanted.__getitem__)
-    groups: list[list[int]] = []
-
-    def heights(group):
-        middle = sum(wanted[i] for i in group) / len(group)
-        return [middle + (k - (len(group) - 1) / 2) * gap for k in range(len(group))]
-
-    for index in order:
-        groups.append([index])
-        while len(groups) > 1 and heights(groups[-1])[0] - heights(groups[-2])[-1] < gap:
-            groups[-2:] = [groups[-2] + groups[-1]]
-    return {i: height - wanted[i] for group in groups for i, height in zip(group, heights(group))}

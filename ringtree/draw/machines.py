@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from matplotlib.patches import FancyBboxPatch, Rectangle
 
-from ..units import bytes_text
-from .picture import Picture, picture
-from .style import INK, figure, rank_colour, styled
+from ringtree.draw.picture import Picture, picture
+from ringtree.draw.style import INK, canvas, figure, rank_colour, styled
+from ringtree.units import bytes_text
 
 # How two devices are joined, closest first, in the colours of both the matrix and the drawing of a node.
 _PATH_COLOURS = {"NV": "#4a57ee", "PIX": "#3f7d68", "PXB": "#149bea", "PHB": "#6f6572", "NODE": "#f25a0a", "SYS": "#b235b0"}
@@ -23,7 +23,7 @@ def ranks_on_nodes(nodes=2, per_node=4) -> Picture:
     cell, gap, left, right = 73, 20, 104, 8
     node_width = cell * per_node + 12
     width = left + nodes * node_width + (nodes - 1) * gap + right
-    ax = _canvas(width, 318)
+    ax = canvas(width, 318)
     for name, y in (("global rank", 70), ("local rank", 117), ("device", 141), ("groups", 201)):
         ax.text(left - 12, y, name, ha="right", va="center")
     centres = {}
@@ -57,7 +57,8 @@ def ranks_on_nodes(nodes=2, per_node=4) -> Picture:
             ha="center",
             va="top",
         )
-    return picture(ax.figure, f"{nodes} nodes with {per_node} ranks each: global ranks, local ranks, and three kinds of process group.")
+    alt = f"{nodes} nodes with {per_node} ranks each: global ranks, local ranks, and three kinds of process group."
+    return picture(ax.figure, alt)
 
 
 @styled
@@ -65,7 +66,7 @@ def node_links() -> Picture:
     """One node with eight GPUs, its links, and four paths named as `nvidia-smi topo -m` names them."""
     column, left = 88, 10
     width, height = 2 * left + 8 * column, 376
-    ax = _canvas(width, height)
+    ax = canvas(width, height)
     middle = [left + column * (index + 0.5) for index in range(8)]
     # The trunk from GPU to switch to CPU runs right of the names in the boxes.
     trunk = [x + 27 for x in middle]
@@ -106,7 +107,8 @@ def node_links() -> Picture:
         ax.plot([x, x + 26], [y, y], color=_PATH_COLOURS[kind], lw=5, solid_capstyle="butt")
         ax.text(x + 36, y, code, ha="left", va="center", weight="bold")
         ax.text(x + 84, y, meaning, ha="left", va="center")
-    return picture(ax.figure, "A node of eight GPUs with its switches, network cards and CPUs, and the paths called NV18, PIX, NODE and SYS.")
+    alt = "A node of eight GPUs with its switches, network cards and CPUs, and the paths called NV18, PIX, NODE and SYS."
+    return picture(ax.figure, alt)
 
 
 @styled
@@ -121,7 +123,7 @@ def topology_matrix(names, rows) -> Picture:
         if len(codes) != len(names):
             raise ValueError(f"topology_matrix(): row {name} has {len(codes)} codes for {len(names)} columns.")
     cell_w, cell_h, left, top = 41, 25, 50, 26
-    ax = _canvas(left + cell_w * len(names) + 6, top + cell_h * len(rows) + 4)
+    ax = canvas(left + cell_w * len(names) + 6, top + cell_h * len(rows) + 4)
     for column, name in enumerate(names):
         ax.text(left + cell_w * (column + 0.5), 13, name, ha="center", va="center", size=11)
     for row, (name, codes) in enumerate(rows.items()):
@@ -190,7 +192,8 @@ def model_memory(models, capacity, device="GPU") -> Picture:
             start += held[part]
         ax.annotate(bytes_text(start), (start, row), xytext=(7, 0), textcoords="offset points", va="center", weight="bold")
     ax.axvline(capacity, color=INK, lw=1.5, ls=(0, (4, 3)))
-    ax.annotate(f"one {device}: {bytes_text(capacity)}", (capacity, -0.62), xytext=(6, 0), textcoords="offset points", va="center")
+    limit = f"one {device}: {bytes_text(capacity)}"
+    ax.annotate(limit, (capacity, -0.62), xytext=(6, 0), textcoords="offset points", va="center")
     ax.set_ylim(len(models) - 0.5, -0.85)
     ax.set_yticks(range(len(models)), list(models))
     ax.tick_params(axis="y", length=0)
@@ -198,18 +201,9 @@ def model_memory(models, capacity, device="GPU") -> Picture:
     largest = max(sum(held.values()) for held in models.values())
     ax.set_xlim(0, 1.12 * largest)
     ax.xaxis.set_major_formatter(lambda value, _: bytes_text(value) if value else "0")
-    ax.legend(loc="upper center", bbox_to_anchor=(0.45, -0.22), ncols=len(parts), frameon=False, handlelength=1, columnspacing=1.4)
+    below = {"loc": "upper center", "bbox_to_anchor": (0.45, -0.22)}
+    ax.legend(**below, ncols=len(parts), frameon=False, handlelength=1, columnspacing=1.4)
     return picture(fig, f"Memory that training keeps for {len(models)} models, part by part, beside the memory of one {device}.")
-
-
-def _canvas(width, height):
-    """Axes without a scale: one unit is one pixel, y runs downwards."""
-    fig, ax = figure(width, height)
-    fig.set_layout_engine("none")
-    ax.set_position([0, 0, 1, 1])
-    ax.set(xlim=(0, width), ylim=(height, 0))
-    ax.axis("off")
-    return ax
 
 
 def _box(ax, x, y, width, height, fill="none", edge="none"):

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import matplotlib
 
-from .style import INK, PAPER, RC
+from ringtree.draw.style import INK, PAPER, RC
 
 # The page's background under whichever name the reader's tool gives it: book, JupyterLab, plain browser.
 _PAPER_CSS = "var(--pst-color-background, var(--jp-layout-color0, Canvas))"

@@ -11,17 +11,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
-from string import ascii_lowercase
 from typing import TYPE_CHECKING
 
-from ..trace import Message, Trace
-from ..units import bytes_text, seconds_text
-from .style import rank_colour
+from ringtree.draw.player_places import LAYOUTS, geometry
+from ringtree.draw.player_words import Shown, caption, change_text, message_text, start_text
+from ringtree.draw.style import rank_colour
+from ringtree.errors import UsageError
+from ringtree.trace import Message, Trace
 
 if TYPE_CHECKING:  # what makes a Followed needs torch, which takes its time to load
-    from ..simulated.following import Followed
-
-LAYOUTS = ("ring", "row", "tree")
+    from ringtree.simulated.following import Followed
 
 
 @dataclass(frozen=True)
@@ -78,35 +77,46 @@ def player(
     if layout not in LAYOUTS:
         raise ValueError(f"player() got layout={layout!r}; give one of {', '.join(map(repr, LAYOUTS))}.")
     if not isinstance(run, Trace):
+        if not hasattr(run, "changes"):
+            raise UsageError(
+                f"player() was given {run!r}; give a trace, such as simulate(…).trace, or what follow(program, inputs) found."
+            )
         run, followed = run.trace, run
     if not run:
         raise ValueError("player() was given a trace without messages; run something that sends first.")
     sent, changes = _aligned(run, followed) if followed else _bytes_only(run)
-    shown = _Shown(run, followed)
+    shown = Shown(run, followed)
     steps = list(_steps(run, together))
-    records, rows = [], [("before", "", _start_text(shown))]
-    for number, step in enumerate(steps, 1):
-        messages = [run[index] for index in step]
-        records.append({
-            "t": _caption(messages, run.label),
-            "m": [[run[index].src, run[index].dst, [shown.number(content) for content in sent[index]]] for index in step],
-            "c": [[rank, place, shown.number(content)] for index in step for rank, place, content in changes[index]],
-        })  # fmt: skip
-        said = ";\n".join(_message_text(run[index], sent[index], shown) for index in step)
-        rows.append((str(number), said, _change_text([each for index in step for each in changes[index]], shown)))
-    start = [[shown.number(content) for content in chunks] for chunks in shown.start]
+    records = [_record(run, step, sent, changes, shown) for step in steps]
     data = {
-        **_geometry(run, layout, parents),
+        **geometry(run, layout, parents),
         **shown.look(),
         "colours": [rank_colour(rank) for rank in range(run.size)],
-        "start": start,
+        "start": [[shown.number(content) for content in chunks] for chunks in shown.start],
         "contents": shown.contents,
         "steps": records,
     }
+    rows = [("before", "", start_text(shown)), *_rows(run, steps, sent, changes, shown)]
     alt = (alt or _alt(run, layout, title)).strip()
     if not alt or "\n" in alt:
         raise ValueError(f"player() got alt={alt!r}; give one line that says what the figure shows.")
     return Player(_page(data, rows, title, alt, bool(followed)), alt)
+
+
+def _record(trace: Trace, step: list[int], sent, changes, shown: Shown) -> dict:
+    """A step as the page's program reads it: its caption, its messages, and what they changed."""
+    return {
+        "t": caption([trace[index] for index in step], trace.label),
+        "m": [[trace[index].src, trace[index].dst, [shown.number(content) for content in sent[index]]] for index in step],
+        "c": [[rank, place, shown.number(content)] for index in step for rank, place, content in changes[index]],
+    }
+
+
+def _rows(trace: Trace, steps, sent, changes, shown: Shown):
+    """Each step as a row of the table: its number, its messages and what they changed, in words."""
+    for number, step in enumerate(steps, 1):
+        said = ";\n".join(message_text(trace[index], sent[index], shown) for index in step)
+        yield str(number), said, change_text([each for index in step for each in changes[index]], shown)
 
 
 # -- steps ---------------------------------------------------------------------
@@ -163,239 +173,6 @@ def _bytes_only(trace: Trace):
         moved[message.dst][1] += message.nbytes
         changes.append([(message.src, 0, moved[message.src][0]), (message.dst, 1, moved[message.dst][1])])
     return [()] * len(trace), changes
-
-
-# -- what is shown -------------------------------------------------------------
-
-
-class _Shown:
-    """Names for chunks and numbers for contents, so that each content is written down once."""
-
-    def __init__(self, trace: Trace, followed: Followed | None):
-        self.size = trace.size
-        self.contents, self._numbers = [], {}
-        if followed is None:
-            self.columns, self.mode, self.slots = [("sent", ["sent"], 0), ("received", ["received"], 1)], "text", []
-            self.start = [[0, 0] for _ in range(trace.size)]
-            return
-        self.start = followed.start
-        self.columns, self.letters, first = [], {}, 0
-        for name, count in followed.columns:
-            letters = [_letter(index) for index in range(count)] if count > 1 or len(followed.columns) > 1 else [""]
-            self.letters.update(enumerate(letters, first))
-            self.columns.append((name, letters, first))
-            first += count
-        filled = [sum(bool(held[place]) for held in self.start if place < len(held)) for place in range(first)]
-        # What is full at the start stands left of what gets filled.
-        self.columns.sort(key=lambda column: -sum(filled[column[2] : column[2] + len(column[1])]))
-        every = [content for held in self.start for content in held]
-        every += [content for changed in followed.changes for *_, content in changed]
-        every += [content for contents in followed.sent for content in contents]
-        self.slots = sorted({rank for content in every for rank, *_ in content})
-        self.mode = "sum" if any(len(content) > 1 for content in every) else "move"
-
-    def number(self, content) -> int:
-        if content not in self._numbers:
-            self._numbers[content] = len(self.contents)
-            self.contents.append(self._described(content))
-        return self._numbers[content]
-
-    def _described(self, content):
-        if self.mode == "text":
-            return [bytes_text(content), []]
-        letters = self.name(content)
-        if self.mode == "move" and content:
-            letters = f"{content[0][0]}{letters}"
-        return [letters, [[rank, times] for rank, _, times in content]]
-
-    def name(self, content) -> str:
-        """The chunk's letter; of a mixture of chunks, all their letters."""
-        return "".join(sorted({self.letters[chunk] for _, chunk, _ in content}))
-
-    def place(self, place: int) -> str:
-        """Where a chunk lies, in words."""
-        name, letters, first = next(each for each in self.columns if each[2] <= place < each[2] + len(each[1]))
-        return f"{name} {letters[place - first]}".strip() if len(self.columns) > 1 else letters[place - first]
-
-    def say(self, contents) -> str:
-        """Contents in words: those of the same ranks together."""
-        by_ranks = defaultdict(list)
-        for content in contents:
-            by_ranks[tuple((rank, times) for rank, _, times in content)].append(self.name(content))
-        return ", ".join(
-            f"{_letters(names) or self.columns[0][0]} of {self.ranks(ranks)}" if ranks else "nothing"
-            for ranks, names in by_ranks.items()
-        )
-
-    def ranks(self, ranks) -> str:
-        """Whose numbers: all, or the ranks, with neighbours as a range and what is in there twice as 2×."""
-        if len(ranks) == len(self.slots) > 1 and all(times == 1 for _, times in ranks):
-            return "all"
-        parts = []
-        for rank, times in ranks:
-            if parts and times == parts[-1][2] == 1 and rank == parts[-1][1] + 1:
-                parts[-1][1] = rank
-            else:
-                parts.append([rank, rank, times])
-        return "+".join(
-            f"{first}–{last}" if last > first + 1 else f"{first}+{last}" if last > first else f"{times}×{first}" if times > 1 else f"{first}"
-            for first, last, times in parts
-        )
-
-    def look(self) -> dict:
-        count = sum(len(letters) for _, letters, _ in self.columns)
-        room = 344 - (74 if self.size > 10 else 64) - 12 * (len(self.columns) - 1)
-        cell = 100 if self.mode == "text" else max(16, min(44, room // count))
-        columns = [[name, [""] * len(letters) if self.mode == "text" else letters, first] for name, letters, first in self.columns]
-        return {"mode": self.mode, "slots": self.slots, "columns": columns, "cell": cell, "row": 32 if self.size <= 10 else 25}
-
-
-def _letter(index: int) -> str:
-    return ascii_lowercase[index] if index < 26 else ascii_lowercase[index // 26 - 1] + ascii_lowercase[index % 26]
-
-
-def _letters(names: list[str]) -> str:
-    run = "".join(names)
-    if len(names) > 2 and run in ascii_lowercase:
-        return f"{names[0]}–{names[-1]}"
-    return " ".join(names)
-
-
-def _message_text(message: Message, contents, shown: _Shown) -> str:
-    said = shown.say(contents) if contents else bytes_text(message.nbytes)
-    return f"{message.src} → {message.dst}: {said}"
-
-
-def _change_text(changes, shown: _Shown) -> str:
-    last = {(rank, place): content for rank, place, content in changes}
-    by_rank = defaultdict(list)
-    for (rank, place), content in sorted(last.items()):
-        if shown.mode == "text":
-            by_rank[rank].append(f"{bytes_text(content)} {shown.columns[place][0]}")
-        else:
-            by_rank[rank].append((place, content))
-    if shown.mode == "text":
-        return ";\n".join(f"rank {rank}: {', '.join(said)}" for rank, said in by_rank.items())
-    return ";\n".join(f"rank {rank}: {_places(held, shown)}" for rank, held in by_rank.items())
-
-
-def _places(held, shown: _Shown) -> str:
-    """Places and what is in them, column by column; chunks in their own place are said together."""
-    held, said = dict(held), []
-    for name, letters, first in shown.columns:
-        here = [(place, held[place]) for place in range(first, first + len(letters)) if place in held]
-        at_home = [content for place, content in here if content and all(chunk == place for _, chunk, _ in content)]
-        prefix = f"{name} " if len(shown.columns) > 1 else ""
-        if at_home:
-            said.append(prefix + shown.say(at_home))
-        for place, content in here:
-            if content not in at_home:
-                said.append(f"{shown.place(place)} = {shown.say([content])}".removeprefix(" = "))
-    return ", ".join(said)
-
-
-def _start_text(shown: _Shown) -> str:
-    if shown.mode == "text":
-        return ""
-    held = [[(place, content) for place, content in enumerate(each) if content] for each in shown.start]
-    return ";\n".join(f"rank {rank}: {_places(each, shown) if each else 'nothing'}" for rank, each in enumerate(held))
-
-
-def _caption(messages: list[Message], label: str) -> str:
-    sizes = {message.nbytes for message in messages}
-    count = "1 message" if len(messages) == 1 else f"{len(messages)} messages"
-    each = "" if len(messages) == 1 else " each"
-    size = f"{bytes_text(sizes.pop())}{each}" if len(sizes) == 1 else f"{bytes_text(min(sizes))} to {bytes_text(max(sizes))}"
-    begin, end = min(message.start for message in messages), max(message.end for message in messages)
-    return f"{count}, {size} · {seconds_text(begin) if begin else 0} to {seconds_text(end)}" + (f", {label}" if label else "")
-
-
-# -- where the ranks are -------------------------------------------------------
-
-
-def _geometry(trace: Trace, layout: str, parents) -> dict:
-    """Places of the ranks, and the ways between them; up to 16 ranks in a drawing that fits a phone."""
-    size, width = trace.size, 340
-    wires = sorted({(message.src, message.dst) for message in trace})
-    both = any((dst, src) in wires for src, dst in wires)
-    radius = 20 if size <= 8 else 15 if size <= 16 else 10
-    if layout == "ring":
-        reach = (width - 2 * radius) / 2 - (30 if size > 4 else 16)
-        middle, height = (width / 2, reach + radius + 18), 2 * (reach + radius) + 36
-        turns = [2 * math.pi * rank / size for rank in range(size)]
-        places = [(middle[0] + reach * math.sin(turn), middle[1] - reach * math.cos(turn)) for turn in turns]
-    elif layout == "row":
-        width = max(width, 21 * size)
-        step = (width - 2 * radius - 8) / max(1, size - 1)
-        radius = min(radius, max(8, step / 2 - 3))
-        longest = max(abs(src - dst) for src, dst in wires) * step
-        rise = min(0.31 * longest, 110) + 16
-        height = 2 * max(rise, radius + 8)
-        places = [(radius + 4 + rank * step, height / 2) for rank in range(size)]
-        # The curve is drawn through a point twice as far aside as the curve itself goes.
-        height = round(height)
-    else:
-        above = _parents(trace) if parents is None else list(parents)
-        if len(above) != size or above.count(None) != 1 or not set(above) <= {None, *range(size)}:
-            raise ValueError(f"player() got parents={parents!r}; give one rank for each of {size} ranks, None for the root alone.")
-        width = max(width, 21 * len(set(range(size)) - set(above)))
-        places, height, radius = _tree(above, width, radius)
-    return {
-        "layout": layout, "width": width, "height": round(height), "radius": round(radius, 1), "both": both,
-        "places": [[round(x, 1), round(y, 1)] for x, y in places], "wires": wires,
-    }  # fmt: skip
-
-
-def _parents(trace: Trace) -> list[int | None]:
-    """Each rank below the one that it first received from; or, where that is no tree, first sent to."""
-    received, sent = {}, {}
-    for message in trace:
-        received.setdefault(message.dst, message.src)
-        sent.setdefault(message.src, message.dst)
-    for peers in (received, sent):
-        # In an all-reduce the root sends too, but begins after all others.
-        for root in [rank for rank in range(trace.size) if rank not in peers] or list(peers)[-1:]:
-            above = [None if rank == root else peers.get(rank) for rank in range(trace.size)]
-            if above.count(None) == 1 and all(_reaches(above, rank, root) for rank in range(trace.size)):
-                return above
-    raise ValueError("player() finds no tree in this run: give parents=, the rank above each rank, or another layout.")
-
-
-def _reaches(above, rank, root) -> bool:
-    for _ in above:
-        if rank == root:
-            return True
-        rank = above[rank]
-    return False
-
-
-def _tree(above, width, radius):
-    """Places of a tree: leaves side by side, each other rank over the middle of those below it."""
-    below = defaultdict(list)
-    for rank, parent in enumerate(above):
-        below[parent].append(rank)
-    (root,) = below[None]
-    leaves = [rank for rank in range(len(above)) if not below[rank]]
-    step = width / len(leaves)
-    x, depth, used = {}, {root: 0}, []
-
-    def set_out(rank):
-        for child in below[rank]:
-            depth[child] = depth[rank] + 1
-            set_out(child)
-        if below[rank]:
-            x[rank] = (x[below[rank][0]] + x[below[rank][-1]]) / 2
-        else:
-            x[rank] = (len(used) + 0.5) * step
-            used.append(rank)
-
-    set_out(root)
-    if len(depth) != len(above):
-        raise ValueError(f"player() got parents={above!r}, in which some ranks hang below each other in a circle.")
-    radius = min(radius, max(8, step / 2 - 3))
-    rise = max(2 * radius + 30, min(92, 250 / max(1, max(depth.values()))))
-    places = [(x[rank], radius + 6 + rise * depth[rank]) for rank in range(len(above))]
-    return places, rise * max(depth.values()) + 2 * radius + 12, radius
 
 
 # -- the page ------------------------------------------------------------------

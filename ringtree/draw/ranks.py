@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from matplotlib.patches import FancyArrowPatch, Rectangle
 
-from .picture import Picture, picture
-from .style import INK, figure, rank_colour, styled
+from ringtree.draw.picture import Picture, picture
+from ringtree.draw.style import INK, canvas, rank_colour, styled
 
 
 def before_after(
@@ -53,11 +53,7 @@ def holdings(rows: Sequence[tuple], title: str = "", alt: str | None = None) -> 
     top = 34 + (30 if title else 0)
     step = high + 44
     height = top + step * (len(rows) - 1) + high + 8
-    fig, ax = figure(width, height)
-    fig.set_layout_engine("none")
-    ax.set_position((0, 0, 1, 1))
-    ax.set(xlim=(0, width), ylim=(height, 0))
-    ax.axis("off")
+    ax = canvas(width, height)
     if title:
         ax.text(0, 14, title, fontsize=14, weight="bold", va="center")
     for rank in range(ranks):
@@ -79,7 +75,7 @@ def holdings(rows: Sequence[tuple], title: str = "", alt: str | None = None) -> 
             for place, value in enumerate(cells):
                 colour = _colour(origins, rank, place)
                 _draw_box(ax, start + box * place, y, box, high, value, colour)
-    return picture(fig, alt or _say(title))
+    return picture(ax.figure, alt or _say(title))
 
 
 def _draw_box(ax, x, y, width, height, value, colour) -> None:

@@ -85,3 +85,13 @@ def figure(width: float = 720, height: float = 360, **subplots):
     """
     fig = Figure(figsize=(width / 72, height / 72))
     return fig, fig.subplots(**subplots)
+
+
+def canvas(width: float, height: float):
+    """Axes without a scale that fill their figure: one unit is one pixel, y runs downwards; call it as `figure`."""
+    fig, ax = figure(width, height)
+    fig.set_layout_engine("none")
+    ax.set_position((0, 0, 1, 1))
+    ax.set(xlim=(0, width), ylim=(height, 0))
+    ax.axis("off")
+    return ax

@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 
 from matplotlib.patches import Patch, Rectangle
 
-from ..trace import Span, Trace
-from .picture import Picture, picture
-from .style import INK, figure, rank_colour, styled
+from ringtree.draw.picture import Picture, picture
+from ringtree.draw.style import INK, figure, rank_colour, styled
+from ringtree.trace import Span, Trace
+from ringtree.units import count_text
 
 HEIGHT = 0.46  # of a rank's bar, in rows
 
@@ -171,16 +172,12 @@ def _alt(named: dict[str, Trace]) -> str:
     parts = []
     for name, trace in named.items():
         blocks = sum(span.kind == "compute" for span in trace.spans)
-        what = f"{_count(len(trace.rows), 'rank')}, {_count(len(trace), 'message')}" + (
-            f" and {_count(blocks, 'block')} of computation" if blocks else ""
+        what = f"{count_text(len(trace.rows), 'rank')}, {count_text(len(trace), 'message')}" + (
+            f" and {count_text(blocks, 'block')} of computation" if blocks else ""
         )
         label = f" on an {trace.label.split(':')[0]}" if trace.label.startswith("emulated") else ""
         parts.append(f"{name}: {what}{label}" if name else what + label)
     return "Ranks over time. " + "; ".join(parts) + "."
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" + ("" if number == 1 else "s")
 
 
 def _last(trace: Trace) -> float:

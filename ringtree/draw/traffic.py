@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import product
+from typing import NamedTuple
+
 from matplotlib.patches import Rectangle
 
-from ..trace import Trace
-from ..units import bytes_text
-from .picture import Picture, picture
-from .style import INK, RANK_COLOURS, figure, styled
+from ringtree.draw.picture import Picture, picture
+from ringtree.draw.style import INK, RANK_COLOURS, canvas, styled
+from ringtree.trace import Trace
+from ringtree.units import bytes_text
 
 
 @styled
@@ -21,59 +24,96 @@ def traffic(trace: Trace, *, ranks_per_node: int | None = None, title: str = "",
     """
     if not trace:
         raise ValueError("traffic() was given a trace without messages; run something that sends first.")
-    size = trace.size
     moved = {}
     for message in trace:
         pair = message.src, message.dst
         moved[pair] = moved.get(pair, 0) + message.nbytes
-    most = max(max(moved.values()), 1)
-    sent, received = trace.bytes_sent, trace.bytes_received
+    size = trace.size
     numbers = size <= 12
     box = min(56.0, 560 / (size + 1)) if numbers else max(9.0, 480 / size)
-    left, top, sums = 74.0, 62.0 + (26 if title else 0), 80.0 if numbers else 12.0
-    width, height = left + box * size + sums, top + box * size + (34 if numbers else 14) + 24
-    fig, ax = figure(max(width, 360), height)
-    fig.set_layout_engine("none")
-    ax.set_position((0, 0, 1, 1))
-    ax.set(xlim=(0, max(width, 360)), ylim=(height, 0))
-    ax.axis("off")
+    grid = _Grid(size, 74.0, 62.0 + (26 if title else 0), box, numbers)
+    width = grid.left + grid.side + (80.0 if numbers else 12.0)
+    height = grid.top + grid.side + (34 if numbers else 14) + 24
+    ax = canvas(max(width, 360), height)
     if title:
         ax.text(0, 14, title, fontsize=14, weight="bold", va="center")
-    middle = left + box * size / 2
-    ax.text(middle, top - 42, "to rank", ha="center", va="center")
-    ax.text(10, top + box * size / 2, "from rank", ha="center", va="center", rotation=90)
-    step = 1 if numbers else 8 if size % 8 == 0 and size > 16 else 4
-    for rank in range(0, size, step):
-        at = box * (rank + 0.5)
-        ax.text(left + at, top - 16, str(rank), ha="center", va="center", weight="bold")
-        ax.text(left - 14, top + at, str(rank), ha="center", va="center", weight="bold")
-    if not numbers:
-        ax.add_patch(Rectangle((left, top), box * size, box * size, facecolor=INK, alpha=0.05, edgecolor="none"))
-    text = max(11.0, min(13.0, box / 4.2))
-    least, more = (0.12, 0.4) if numbers else (0.2, 0.8)  # under numbers the colour stays pale
-    for src in range(size):
-        for dst in range(size):
-            x, y, nbytes = left + box * dst, top + box * src, moved.get((src, dst), 0)
-            gap = 1.5 if box > 14 else 0.5
-            place = (x + gap, y + gap), box - 2 * gap, box - 2 * gap
-            if nbytes:
-                ax.add_patch(Rectangle(*place, facecolor=RANK_COLOURS[0], alpha=least + more * nbytes / most, edgecolor="none"))
-            elif numbers:
-                ax.add_patch(Rectangle(*place, fill=False, edgecolor=INK, alpha=0.15, linewidth=1))
-            if nbytes and numbers:
-                ax.text(x + box / 2, y + box / 2, bytes_text(nbytes).replace(" ", "\n"), ha="center", va="center", fontsize=text)
-    for border in range(ranks_per_node or size, size, ranks_per_node or size):
-        at = box * border
-        ax.plot([left + at] * 2, [top, top + box * size], color=INK, linewidth=1.5)
-        ax.plot([left, left + box * size], [top + at] * 2, color=INK, linewidth=1.5)
-    end = top + box * size
+    _draw_headings(ax, grid)
+    _draw_boxes(ax, grid, moved)
+    _draw_nodes(ax, grid, ranks_per_node or size)
     if numbers:
-        ax.text(left + box * size + 12, top - 16, "sends", va="center", alpha=0.75)
-        ax.text(left - 8, end + 18, "receives", ha="right", va="center", alpha=0.75)
-        for rank in range(size):
-            at = box * (rank + 0.5)
-            ax.text(left + box * size + 12, top + at, bytes_text(sent[rank]), va="center")
-            ax.text(left + at, end + 18, bytes_text(received[rank]).replace(" ", "\n"), ha="center", va="center", fontsize=text)
-    note = "" if numbers else f"strongest colour: {bytes_text(most)}"
-    ax.text(left, height - 10, " · ".join(filter(None, (note, trace.label))), va="center", fontsize=12, alpha=0.75)
-    return picture(fig, alt or f"Bytes from each rank to each other one: {size} ranks, {len(moved)} of {size * (size - 1)} pairs in use.")
+        _draw_sums(ax, grid, trace)
+    strongest = "" if numbers else f"strongest colour: {bytes_text(_most(moved))}"
+    ax.text(grid.left, height - 10, " · ".join(filter(None, (strongest, trace.label))), va="center", fontsize=12, alpha=0.75)
+    pairs = f"{len(moved)} of {size * (size - 1)} pairs in use"
+    return picture(ax.figure, alt or f"Bytes from each rank to each other one: {size} ranks, {pairs}.")
+
+
+class _Grid(NamedTuple):
+    """Where the boxes lie, in pixels; `numbers`: whether they are large enough for their bytes."""
+
+    size: int
+    left: float
+    top: float
+    box: float
+    numbers: bool
+
+    @property
+    def side(self) -> float:
+        return self.box * self.size
+
+    @property
+    def fontsize(self) -> float:
+        return max(11.0, min(13.0, self.box / 4.2))
+
+
+def _most(moved) -> int:
+    return max(max(moved.values()), 1)
+
+
+def _draw_headings(ax, grid: _Grid) -> None:
+    ax.text(grid.left + grid.side / 2, grid.top - 42, "to rank", ha="center", va="center")
+    ax.text(10, grid.top + grid.side / 2, "from rank", ha="center", va="center", rotation=90)
+    step = 1 if grid.numbers else 8 if grid.size % 8 == 0 and grid.size > 16 else 4
+    for rank in range(0, grid.size, step):
+        at = grid.box * (rank + 0.5)
+        ax.text(grid.left + at, grid.top - 16, str(rank), ha="center", va="center", weight="bold")
+        ax.text(grid.left - 14, grid.top + at, str(rank), ha="center", va="center", weight="bold")
+
+
+def _draw_boxes(ax, grid: _Grid, moved) -> None:
+    box, most = grid.box, _most(moved)
+    gap = 1.5 if box > 14 else 0.5
+    least, more = (0.12, 0.4) if grid.numbers else (0.2, 0.8)  # under numbers the colour stays pale
+    if not grid.numbers:
+        ax.add_patch(Rectangle((grid.left, grid.top), grid.side, grid.side, facecolor=INK, alpha=0.05, edgecolor="none"))
+    for src, dst in product(range(grid.size), repeat=2):
+        x, y, nbytes = grid.left + box * dst, grid.top + box * src, moved.get((src, dst), 0)
+        place = (x + gap, y + gap), box - 2 * gap, box - 2 * gap
+        if nbytes:
+            shade = least + more * (nbytes / most)
+            ax.add_patch(Rectangle(*place, facecolor=RANK_COLOURS[0], alpha=shade, edgecolor="none"))
+        elif grid.numbers:
+            ax.add_patch(Rectangle(*place, fill=False, edgecolor=INK, alpha=0.15, linewidth=1))
+        if nbytes and grid.numbers:
+            text = bytes_text(nbytes).replace(" ", "\n")
+            ax.text(x + box / 2, y + box / 2, text, ha="center", va="center", fontsize=grid.fontsize)
+
+
+def _draw_nodes(ax, grid: _Grid, ranks_per_node: int) -> None:
+    """The borders between nodes."""
+    for border in range(ranks_per_node, grid.size, ranks_per_node):
+        at = grid.box * border
+        ax.plot([grid.left + at] * 2, [grid.top, grid.top + grid.side], color=INK, linewidth=1.5)
+        ax.plot([grid.left, grid.left + grid.side], [grid.top + at] * 2, color=INK, linewidth=1.5)
+
+
+def _draw_sums(ax, grid: _Grid, trace: Trace) -> None:
+    """What each rank sends and receives in all, right of its row and below its column."""
+    right, end = grid.left + grid.side + 12, grid.top + grid.side
+    ax.text(right, grid.top - 16, "sends", va="center", alpha=0.75)
+    ax.text(grid.left - 8, end + 18, "receives", ha="right", va="center", alpha=0.75)
+    for rank, (sent, received) in enumerate(zip(trace.bytes_sent, trace.bytes_received, strict=True)):
+        at = grid.box * (rank + 0.5)
+        ax.text(right, grid.top + at, bytes_text(sent), va="center")
+        text = bytes_text(received).replace(" ", "\n")
+        ax.text(grid.left + at, end + 18, text, ha="center", va="center", fontsize=grid.fontsize)

@@ -4,7 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from ringtree.labs.notebooks import release_all
+from ringtree.labs.release import release_all
 
 
 def main(arguments=None):

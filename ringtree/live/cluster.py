@@ -11,50 +11,23 @@ import atexit
 import contextlib
 import os
 import pickle
-import re
 import shutil
 import signal
-import socket
 import subprocess
 import threading
 import time
-from dataclasses import dataclass
-from html import escape
 
 import psutil
 from IPython import get_ipython
 from IPython.display import display
 
 from ringtree.errors import UsageError
-from ringtree.live import deadline, launchers, onrank
+from ringtree.live import deadline, joining, launchers, placement
+from ringtree.live.diagnosis import Diagnosis, stack_file
 from ringtree.waits import name_ranks
 
 ENGINES_READY_SECONDS = 60  # for engines of this machine
 REMOTE_READY_SECONDS = 600  # a batch queue may take its time
-PATIENCE = 3.0  # seconds in which a rank that can say where it is will have said so …
-MORE_PATIENCE = 10.0  # … also where its answer must wait for its turn on a busy core
-
-# NCCL refuses two ranks on one GPU, unless they seem to be on two hosts. Then they
-# talk over sockets: the results are right, the times are not a network's.
-SHARED_GPU = {
-    "NCCL_SOCKET_IFNAME": "lo",
-    "NCCL_IB_DISABLE": "1",
-    "NCCL_NET": "Socket",
-    "NCCL_NVLS_ENABLE": "0",
-    "NCCL_MNNVL_ENABLE": "0",
-    "GLOO_SOCKET_IFNAME": "lo",
-}
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where one rank lives: its process, host and node, and the device that it uses."""
-
-    pid: int
-    host: str
-    node: int
-    local_rank: int
-    device: str
 
 
 def start(
@@ -125,50 +98,11 @@ def stop_current():
 atexit.register(stop_current)
 
 
-def choose_backend(size, hosts, gpus, backend=None, share_gpus=False):
-    """Choose backend and devices from where the ranks are and how many GPUs each host has.
-
-    hosts: the host of each rank, by rank. gpus: a dict from host to its number of GPUs.
-    Returns (backend, devices by rank, remark): the remark is a sentence, or None.
-    Raises UsageError where NCCL was asked for and cannot be.
-    """
-    local_ranks = _local_ranks(hosts)
-    crowded = {host: hosts.count(host) for host in gpus if hosts.count(host) > gpus[host]}
-    on_cpu = "gloo", ["cpu"] * size, None
-    on_gpus = [f"cuda:{local % max(1, gpus[host])}" for host, local in zip(hosts, local_ranks)]
-    any_gpu = any(gpus.values())
-    lacking = any(gpus[host] == 0 for host in gpus)
-    if backend == "gloo":
-        return on_cpu
-    if backend == "nccl" and lacking:
-        raise UsageError(
-            "backend='nccl' needs an NVIDIA GPU for the ranks, and PyTorch sees none here: "
-            "use backend='gloo', or leave backend out"
-        )
-    if not crowded:
-        return "nccl", on_gpus, None
-    here, there = next(iter(crowded.items()))[::-1], next(iter(crowded))
-    few = f"{here[0]} ranks and {gpus[there]} GPU{'' if gpus[there] == 1 else 's'} on one host"
-    if share_gpus and not lacking:
-        return "nccl", on_gpus, f"{few}: the ranks share GPUs, so times say nothing of a network."
-    if backend == "nccl":
-        raise UsageError(
-            f"{few}: NCCL wants one GPU a rank; start fewer ranks, or add share_gpus=True "
-            "to let ranks share a GPU (right results, meaningless times)"
-        )
-    if any_gpu:
-        return *on_cpu[:2], f"{few}: Gloo on the CPU is used. share_gpus=True runs NCCL with ranks sharing a GPU."
-    return on_cpu
-
-
-def _local_ranks(hosts):
-    return [hosts[:rank].count(host) for rank, host in enumerate(hosts)]
-
-
 class Ranks:
     """Live ranks: one ipyparallel engine each, rank = engine id.
 
-    size, backend, timeout, places (a `Place` a rank); `client` and `view` are ipyparallel's.
+    size, backend, timeout, places (a `Place` a rank); `client`, `view` and `cluster` are ipyparallel's;
+    `diagnosis` looks at ranks that do not come back.
     """
 
     def __init__(self, size, backend, share_gpus, timeout, engines, ranks_per_node, options):
@@ -176,13 +110,14 @@ class Ranks:
         self.timeout = timeout
         self._wanted = backend, share_gpus, engines, ranks_per_node, options
         self.running = False
+        self.diagnosis = Diagnosis(self)
         self._start()
 
     # ------------------------------------------------------------ life
 
     def _start(self):
         backend, share_gpus, engines, ranks_per_node, options = self._wanted
-        arguments, needed, self._folder, self.local = launchers.choose(engines, self.size, ranks_per_node)
+        arguments, needed, self.folder, self.local = launchers.choose(engines, self.size, ranks_per_node)
         self._owner = os.getpid()
         self.running = True
         try:
@@ -193,31 +128,9 @@ class Ranks:
             raise
 
     def _start_engines(self, arguments, options):
-        import ipyparallel
-
-        self._cluster = ipyparallel.Cluster(
-            n=self.size,
-            profile_dir=self._folder,
-            delay=0,
-            log_level=100,
-            load_profile=False,
-            shutdown_atexit=False,
-            controller_args=[
-                # Registration waits for one or two heartbeats: beat often (ms), forgive much.
-                f"--HeartMonitor.period={30 if self.local else 300}",
-                "--HeartMonitor.max_heartmonitor_misses=300",
-                "--IPController.use_threads=True",
-                "--log-level=40",
-            ],
-            **arguments,
-        )
-        for name in ("ForkedEngineSet", "NursedEngineSet"):
-            self._cluster.config[name].delay = 0.0
-        for layer in options:
-            for name, traits in layer.items():
-                self._cluster.config[name].update(traits)
+        self.cluster = launchers.new_cluster(self.size, self.folder, self.local, arguments, options)
         try:
-            self._cluster.start_cluster_sync()
+            self.cluster.start_cluster_sync()
         except subprocess.CalledProcessError as error:
             raise UsageError(
                 f"{error.cmd[0]} could not start the ranks: it exited with code {error.returncode}, "
@@ -230,7 +143,7 @@ class Ranks:
     def _wait_for_engines(self, seconds):
         until = time.monotonic() + seconds
         while True:
-            self.client = self._cluster.connect_client_sync()
+            self.client = self.cluster.connect_client_sync()
             try:
                 self.client.wait_for_engines(self.size, interactive=False, timeout=1)
                 return
@@ -239,33 +152,25 @@ class Ranks:
                 # On a busy machine a client may miss the announcement of an engine that registers
                 # while it connects; a client that connects afresh sees all engines.
                 self.client.close()
-                if time.monotonic() > until or (self.local and len(_engines(self._cluster)) < self.size):
-                    words = self.last_words(missing[0]) if missing else None
+                if time.monotonic() > until or (self.local and len(_engines(self.cluster)) < self.size):
+                    words = self.diagnosis.last_words(missing[0]) if missing else None
                     raise RuntimeError(
                         f"{name_ranks(missing)} did not start: "
                         + (f"the last words were {words!r}" if words else f"not within {seconds} s, and without a word")
                     ) from None
 
     def _join(self, backend, share_gpus):
-        found = self._each(onrank.place)
+        found = self._each(joining.place)
         hosts = [place["host"] for place in found]
         gpus = {place["host"]: place["gpus"] for place in found}
-        self.backend, devices, self.remark = choose_backend(self.size, hosts, gpus, backend, share_gpus)
-        nodes = list(dict.fromkeys(hosts))
-        self.places = [
-            Place(place["pid"], place["host"], nodes.index(place["host"]), local_rank, device)
-            for place, local_rank, device in zip(found, _local_ranks(hosts), devices)
-        ]
+        self.backend, devices, self.remark = placement.choose_backend(self.size, hosts, gpus, backend, share_gpus)
+        self.places = placement.places(found, devices)
         shared = len(set(zip(hosts, devices))) < self.size and self.backend == "nccl"
-        address = "127.0.0.1" if len(nodes) == 1 else found[0]["address"]
-        port = self.client[0].apply_async(onrank.open_store, address, 0, self.size, True).get(30)
-        self._each(
-            onrank.open_store,
-            [(address, port, self.size, False) for _ in range(1, self.size)],
-            range(1, self.size),
-        )
-        self._each(
-            onrank.join,
+        address = "127.0.0.1" if len(gpus) == 1 else found[0]["address"]
+        port = self.client[0].apply_async(joining.open_store, address, self.size).get(ENGINES_READY_SECONDS)
+        self._each(joining.meet_at_store, [(address, port, self.size)] * (self.size - 1), range(1, self.size))
+        self.threads = self._each(
+            joining.join,
             [
                 (
                     rank,
@@ -277,9 +182,9 @@ class Ranks:
                     port,
                     self.backend,
                     place.device,
-                    {"NCCL_HOSTID": f"rank{rank}", **SHARED_GPU} if shared else {},
+                    {"NCCL_HOSTID": f"rank{rank}", **placement.SHARED_GPU} if shared else {},
                     2 * self.timeout,
-                    self._stack_file(rank),
+                    stack_file(self.folder, rank),
                 )
                 for rank, place in enumerate(self.places)
             ],
@@ -306,22 +211,19 @@ class Ranks:
         if client := getattr(self, "client", None):
             with contextlib.suppress(Exception):
                 client.close()
-        if cluster := getattr(self, "_cluster", None):
+        if cluster := getattr(self, "cluster", None):
             self._end_processes(cluster)
-        shutil.rmtree(self._folder, ignore_errors=True)
+        shutil.rmtree(self.folder, ignore_errors=True)
 
     def _end_processes(self, cluster):
         """Kill what was forked at once; let ipyparallel end what it started elsewhere."""
-        forked = [
-            process.pid
-            for process in [cluster.controller, *_engines(cluster)]
-            if isinstance(process, launchers.Forked)
-        ]
+        processes = [cluster.controller, *_engines(cluster)]
+        forked = [process.pid for process in processes if isinstance(process, launchers.Forked)]
         if forked:
             with contextlib.suppress(RuntimeError, OSError):
                 launchers.fork_server().ask("kill", pids=forked)
         elif self.local:
-            for process in [cluster.controller, *_engines(cluster)]:
+            for process in processes:
                 with contextlib.suppress(OSError, psutil.Error):
                     os.killpg(process.pid, signal.SIGKILL)
         with contextlib.suppress(Exception):
@@ -342,14 +244,14 @@ class Ranks:
         death is reported as in a `%%px` cell: RanksStuck, RankError, RankDied.
         """
         self._check_running()
-        result = self.view.apply_async(onrank.returned, function, *args, **kwargs)
+        result = self.view.apply_async(joining.returned, function, *args, **kwargs)
         packed = deadline.finish(self, result, list(range(self.size)), timeout or self.timeout)
         return [_unpacked(each, f"rank {i} returned") for i, each in enumerate(packed)]
 
     def pull(self, name):
         """The variable `name` of every rank, as a list by rank. UsageError where a rank has none, or none that can be sent."""
         self._check_running()
-        waiting = [self.client[i].apply_async(onrank.variable, name) for i in range(self.size)]
+        waiting = [self.client[i].apply_async(joining.variable, name) for i in range(self.size)]
         return [self._pulled(i, name, result) for i, result in enumerate(waiting)]
 
     def _pulled(self, i, name, result):
@@ -369,137 +271,15 @@ class Ranks:
         if not self.running:
             raise UsageError("these ranks were stopped: call ringtree.start again")
 
-    def where(self, ids):
-        """Where each of these ranks is now (see `ringtree.live.onrank.where`); None for no answer.
-
-        A rank answers in a tenth of a second, on busy cores in a second or two. `PATIENCE` is what it
-        gets, `MORE_PATIENCE` while its main thread computes, and a stopped process gets none.
-        """
-        client = self.client
-        waiting = {
-            i: client._send(
-                client._control_stream, "where_request", content={}, ident=client._engines[i].encode()
-            )
-            for i in ids
-            if i in client._engines
-        }
-        asked = time.monotonic()
-        for i, reply in waiting.items():
-            while not reply.wait(deadline.LOOK) and time.monotonic() < asked + self._patience(i):
-                pass
-        replies = [waiting.get(i) for i in ids]
-        return {i: reply.result()["content"] if reply and reply.done() else None for i, reply in zip(ids, replies)}
-
-    def _patience(self, i):
-        return {"stopped": 0, "running": MORE_PATIENCE}.get(self.process_state(i), PATIENCE)
-
-    def ask_for_stack(self, i):
-        """Have a signal handler in C write down where a rank is that cannot answer; see `stack_lines`."""
-        if self._is_here(i) and hasattr(signal, "SIGUSR1"):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self.places[i].pid, signal.SIGUSR1)
-            time.sleep(0.1)
-
-    def stack_lines(self, i):
-        """The reader's lines in the last stack that rank i wrote, outermost first: [(function, number)].
-
-        A rank writes its stack when asked (`ask_for_stack`) and when a fatal signal such as SIGABRT
-        or SIGSEGV ends it. Empty where there is none, as after SIGKILL, or on another host.
-        """
-        if not self._is_here(i):
-            return []
-        with open(self._stack_file(i)) as stacks:
-            threads = stacks.read().split("most recent call first):")
-        lines = [re.findall(r'File "[^"]*ipykernel_[^"]*", line (\d+) in (\S+)', thread) for thread in threads]
-        last = next((found for found in reversed(lines) if found), [])
-        return [(function, int(number)) for number, function in reversed(last)]
-
-    def process_state(self, i):
-        """psutil's word for the state of a rank's process ("stopped", "running", …), or None."""
-        if self._is_here(i):
-            with contextlib.suppress(psutil.Error):
-                return psutil.Process(self.places[i].pid).status()
-        return None
-
-    def _is_here(self, i):
-        return self.places[i].host == socket.gethostname()
-
-    def dead(self):
-        """The ranks whose process is gone."""
-        return [i for i in range(self.size) if self._is_gone(i)]
-
-    def _is_gone(self, i):
-        if not self._is_here(i):
-            return i not in self.client.ids
-        try:
-            return psutil.Process(self.places[i].pid).status() == psutil.STATUS_ZOMBIE
-        except psutil.NoSuchProcess:
-            return True
-
-    def exit_code(self, i):
-        """How a dead rank ended: its exit code, or minus the number of the signal; None where unknown."""
-        pid = self.places[i].pid
-        if isinstance(self._cluster.controller, launchers.Forked):
-            return launchers.fork_server().ask("exit_codes", pids=[pid])["codes"][str(pid)]
-        until = time.monotonic() + 1
-        while self.local and time.monotonic() < until:
-            for engine_set in self._cluster.engines.values():
-                if ended := engine_set.stop_data.get("engines", {}).get(str(i)):
-                    return ended["exit_code"]
-            time.sleep(0.05)  # its nanny looks five times a second
-        return None
-
-    def _stack_file(self, i):
-        return os.path.join(self._folder, f"stack-{i}.txt")
-
-    def last_words(self, i):
-        """What ended a rank's process, in its own words: a C++ exception's, or the last line of its log; or None."""
-        with contextlib.suppress(OSError):
-            with open(f"{self._stack_file(i)}.words", errors="replace") as words:
-                return words.read().partition("what():")[2].strip() or None
-        path = os.path.join(self._folder, "log")
-        with contextlib.suppress(OSError):
-            for name in os.listdir(path):
-                if name.endswith(f"-{i}.log"):
-                    with open(os.path.join(path, name), errors="replace") as log:
-                        lines = [line.strip() for line in log if line.strip()]
-                    return lines[-1] if lines else None
-        return None
-
-    # ------------------------------------------------------------ looks
-
-    def _rows(self):
-        here = socket.gethostname()
-        return [
-            (str(i), place.device, self.backend, "this machine" if place.host == here else place.host)
-            for i, place in enumerate(self.places)
-        ]
-
     def __repr__(self):
-        if not self.running:
-            return f"{self.size} ranks, stopped"
-        rows = [("rank", "device", "backend", "host"), *self._rows()]
-        text = "\n".join("  ".join(cell.ljust(7) for cell in row).rstrip() for row in rows)
-        return text + (f"\n{self.remark}" if self.remark else "")
+        return placement.as_text(self.places, self.backend, self.remark) if self.running else f"{self.size} ranks, stopped"
 
     def _repr_html_(self):
-        if not self.running:
-            return None
-        body = "".join(
-            f'<tr><td><span class="rank rank-{row[0]}">{row[0]}</span></td>'
-            + "".join(f"<td>{escape(cell)}</td>" for cell in row[1:])
-            + "</tr>"
-            for row in self._rows()
-        )
-        remark = f"<p>{escape(self.remark)}</p>" if self.remark else ""
-        return (
-            '<table class="ranks"><thead><tr><th>rank</th><th>device</th><th>backend</th>'
-            f"<th>host</th></tr></thead><tbody>{body}</tbody></table>{remark}"
-        )
+        return placement.as_html(self.places, self.backend, self.remark) if self.running else None
 
 
 def _unpacked(packed, whose):
-    """What `onrank` packed; `whose` begins the sentence where this process cannot read it."""
+    """What `joining` packed; `whose` begins the sentence where this process cannot read it."""
     pickled, value = packed
     try:
         return value if pickled is None else pickle.loads(pickled)

@@ -43,7 +43,7 @@ class Outcome:
 
     results: by rank, of those that finished. errors: by rank, ipyparallel's RemoteError.
     died: ranks whose process is gone, with their exit code (or None).
-    stuck: by rank, where it is (see `ringtree.live.onrank.where`), None for no answer.
+    stuck: by rank, where it is (see `ringtree.live.diagnosis.Diagnosis.where`).
     reason: why the wait ended before all had finished, None if they all had.
     """
 
@@ -76,7 +76,7 @@ def finish(ranks, result, ids, seconds, tell=None, show=None):
 
 def watch(ranks, result, ids, seconds, tell=None):
     """Wait until every rank has finished, or it is plain that some never will."""
-    children = dict(zip(ids, result._children))
+    children, diagnosis = dict(zip(ids, result._children)), ranks.diagnosis
     began = time.monotonic()
     look_again = None  # once a rank is in trouble: when to ask where the others are
     reason = None
@@ -86,12 +86,12 @@ def watch(ranks, result, ids, seconds, tell=None):
             if now - began >= seconds:
                 reason = f"after {seconds:g} s"
                 break
-            dead = ranks.dead()
+            dead = diagnosis.dead()
             if look_again is None and (dead or _failed(children)):
                 look_again = now + GRACE
             elif look_again is not None and now >= look_again:
                 alive = [i for i in waiting if i not in dead]
-                if all(_waits(place) for place in ranks.where(alive).values()):
+                if all(_waits(place) for place in diagnosis.where(alive).values()):
                     reason = "left waiting"
                     break
                 look_again = now + GRACE
@@ -101,13 +101,14 @@ def watch(ranks, result, ids, seconds, tell=None):
     except KeyboardInterrupt:
         reason = "interrupted"
     outcome = Outcome(reason=reason)
-    dead = ranks.dead()
-    outcome.died = {i: ranks.exit_code(i) for i in ids if i in dead}
+    dead = diagnosis.dead()
     unfinished = [i for i in ids if i not in dead and not children[i].done()]
     try:
-        places = ranks.where(unfinished)
+        places = diagnosis.where(unfinished)
     except KeyboardInterrupt:
         places = dict.fromkeys(unfinished, {"unknown": "it was not given the time to answer"})
+    dead = diagnosis.dead()  # anew, for one may have died while it was asked
+    outcome.died = {i: diagnosis.exit_code(i) for i in ids if i in dead}
     for i, child in children.items():
         if i in dead:
             continue
@@ -125,8 +126,8 @@ def _failed(children):
 
 
 def _waits(place):
-    """Whether a rank waits in torch.distributed, rather than computing something that may end."""
-    return place is None or bool(place.get("call"))
+    """Whether a rank waits in torch.distributed, or is silent and idle, rather than computing something that may end."""
+    return not place["computes"] if "silent" in place else bool(place.get("call"))
 
 
 # ---------------------------------------------------------------- the report
@@ -143,8 +144,8 @@ def describe(ranks, outcome, ids):
         details += [f"rank {first}:", *(_no_addresses(line) for line in error.traceback.splitlines())]
     for i in {*outcome.died, *outcome.stuck, *outcome.results} if outcome.died or outcome.stuck else ():
         if i in outcome.died:
-            words = ranks.last_words(i)
-            told[True, i] = f"rank {i} died{_cause(outcome.died[i], words)}{_stack(ranks, i)}"
+            words = ranks.diagnosis.last_words(i)
+            told[True, i] = f"rank {i} died{_cause(outcome.died[i], words)}{_stack(ranks, i, fatal=True)}"
             if words and not SIZES_DIFFER.search(words):
                 details.append(f"the last words of rank {i}: {words}")
         elif i in outcome.stuck:
@@ -194,11 +195,8 @@ def _cause(code, words):
 
 def _state(ranks, outcome, i):
     place = outcome.stuck[i]
-    if place is None:
-        if ranks.process_state(i) == "stopped":
-            return "does not answer: its process is stopped (SIGSTOP)"
-        ranks.ask_for_stack(i)
-        return f"does not answer: it is inside a call that holds the interpreter{_stack(ranks, i)}"
+    if "silent" in place:
+        return _silence(place, _stack(ranks, i))
     if "unknown" in place:
         return f"could not say where it is: {place['unknown']}"
     if place["idle"]:
@@ -209,8 +207,21 @@ def _state(ranks, outcome, i):
     return f"{_waits_for(outcome, place, i)}  [{at}]"
 
 
-def _stack(ranks, i):
-    steps = [f"line {n}" if function == "<module>" else f"{function}, line {n}" for function, n in ranks.stack_lines(i)]
+def _silence(place, stack):
+    match place["silent"]:
+        case "stopped":
+            return "does not answer: its process is stopped (SIGSTOP)"
+        case "gone":
+            return "does not answer: it is no longer connected to this notebook"
+        case "held":
+            doing = "computes" if place["computes"] else "waits"
+            return f"does not answer: it {doing} inside a call that holds the interpreter{stack}"
+    return f"has not answered within {place['seconds']:g} s" + (stack and f"; its last lines:{stack}")
+
+
+def _stack(ranks, i, fatal=False):
+    lines = ranks.diagnosis.stack_lines(i, fatal)
+    steps = [f"line {n}" if function == "<module>" else f"{function}, line {n}" for function, n in lines]
     return f"  [{'  →  '.join(steps)}]" if steps else ""
 
 

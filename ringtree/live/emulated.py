@@ -19,19 +19,18 @@ from __future__ import annotations
 import heapq
 import itertools
 import json
-import os
 import select
 import socket
 import threading
 import time
 import weakref
-from bisect import insort
-from collections import defaultdict, deque
 from dataclasses import dataclass
 from multiprocessing import connection
 from pathlib import Path
 
 import torch
+
+from ringtree.live.referee import Referee, send_at_once
 
 __all__ = ["emulate", "EmulatedLink", "EmulatedWork"]
 
@@ -228,12 +227,12 @@ class _Wire:
         self._require_one_host()
         address = [None]
         if self.rank == 0:
-            referee = _Referee(self.size)
+            referee = Referee(self.size)
             address = [(referee.address, referee.key)]
         dist.broadcast_object_list(address, src=0, group=self._group, device=torch.device("cpu"))
         place, key = address[0]
         self._control = connection.Client(tuple(place), authkey=key)
-        _send_at_once(self._control)
+        send_at_once(self._control)
         self._control.send_bytes(json.dumps(self.rank).encode())
         self._lock = threading.Lock()
         self._numbers = itertools.count()
@@ -345,12 +344,6 @@ def _lost_message(work: EmulatedWork, problem: Exception) -> str:
     return f"The message from rank {work.src} to rank {work.dst} was lost: {problem}"
 
 
-def _send_at_once(control: connection.Connection) -> None:
-    """Without this, TCP holds a second small message back for 40 ms."""
-    with socket.socket(fileno=os.dup(control.fileno())) as link:
-        link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-
-
 def _host() -> str:
     """A name that two processes share when they share a kernel, and so its clock."""
     boot = Path("/proc/sys/kernel/random/boot_id")
@@ -360,118 +353,3 @@ def _host() -> str:
 def _only_the_world(group) -> None:
     if group is not None:
         raise ValueError("The emulated link knows one group, the whole world: leave group= out.")
-
-
-# -- the referee, in rank 0 ----------------------------------------------------
-
-
-class _Ports:
-    """When each rank's port out and port in are taken."""
-
-    MEMORY = 1.0  # seconds for which a past booking is kept
-
-    def __init__(self, size: int):
-        self.outward = [[] for _ in range(size)]
-        self.inward = [[] for _ in range(size)]
-
-    def book(self, src: int, dst: int, ready: float, duration: float) -> float:
-        """Take both ports for `duration`, at the first time from `ready` on; returns the start."""
-        start = ready
-        for begin, end in heapq.merge(self.outward[src], self.inward[dst]):
-            if start + duration <= begin:
-                break
-            start = max(start, end)
-        for port in (self.outward[src], self.inward[dst]):
-            while port and port[0][1] < ready - self.MEMORY:
-                port.pop(0)
-            insort(port, (start, start + duration))
-        return start
-
-
-@dataclass
-class _Post:
-    """One half of a message: what a rank told the referee."""
-
-    number: int
-    sends: bool
-    src: int
-    dst: int
-    tag: int
-    nbytes: int
-    dtype: str
-    duration: float
-    time: float
-
-    @property
-    def rank(self) -> int:
-        return self.src if self.sends else self.dst
-
-
-class _Referee:
-    """Pairs sends with receives, in order, and books their ports."""
-
-    def __init__(self, size: int):
-        self.key = os.urandom(32)
-        self._listener = connection.Listener(("127.0.0.1", 0), backlog=size, authkey=self.key)
-        self.address = self._listener.address
-        self._size = size
-        self._ports = _Ports(size)
-        self._waiting = {True: defaultdict(deque), False: defaultdict(deque)}
-        self._keys = itertools.count(1)
-        threading.Thread(target=self._serve, name="emulated link's referee", daemon=True).start()
-
-    def _serve(self) -> None:
-        self._connections = self._meet()
-        while self._connections:
-            for ready in connection.wait(list(self._connections.values())):
-                try:
-                    self._take(_Post(*json.loads(ready.recv_bytes())))
-                except (EOFError, OSError):
-                    self._lose(ready)
-
-    def _meet(self) -> dict[int, connection.Connection]:
-        connections = {}
-        while len(connections) < self._size:
-            try:
-                caller = self._listener.accept()
-            except (connection.AuthenticationError, EOFError, OSError):
-                continue  # somebody else on this host knocked
-            _send_at_once(caller)
-            connections[json.loads(caller.recv_bytes())] = caller
-        self._listener.close()
-        return connections
-
-    def _take(self, post: _Post) -> None:
-        channel = (post.src, post.dst, post.tag)
-        others = self._waiting[not post.sends][channel]
-        if not others:
-            self._waiting[post.sends][channel].append(post)
-            return
-        other = others.popleft()
-        send, receive = (post, other) if post.sends else (other, post)
-        if (send.nbytes, send.dtype) != (receive.nbytes, receive.dtype):
-            problem = (
-                f"Rank {send.src} sends {send.nbytes} bytes of {send.dtype} where rank {send.dst} "
-                f"expects {receive.nbytes} bytes of {receive.dtype}: give both tensors one size and dtype."
-            )
-            for each in (send, receive):
-                self._tell(each.rank, {"number": each.number, "error": problem})
-            return
-        ready = max(send.time, receive.time)
-        start = self._ports.book(send.src, send.dst, ready, send.duration)
-        booking = {"start": start, "end": start + send.duration, "key": next(self._keys) % 2**30}
-        for each in (send, receive):
-            self._tell(each.rank, {"number": each.number, **booking})
-
-    def _tell(self, rank: int, news: dict) -> None:
-        if rank in self._connections:
-            try:
-                self._connections[rank].send_bytes(json.dumps(news).encode())
-            except OSError:
-                pass  # its end has closed: the next read of that connection says so
-
-    def _lose(self, ended: connection.Connection) -> None:
-        lost = next(rank for rank, each in self._connections.items() if each is ended)
-        del self._connections[lost]
-        for rank in list(self._connections):
-            self._tell(rank, {"lost": lost})

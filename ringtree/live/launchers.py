@@ -275,3 +275,31 @@ def choose(engines, size, ranks_per_node=None):
     if name == "ssh":
         options["SSHEngineSet"] = {"engines": hosts}
     return arguments, options, folder, False
+
+
+def new_cluster(size, folder, local, arguments, options):
+    """The `ipyparallel.Cluster` of what `choose` gave, with further options by class name; not yet started."""
+    import ipyparallel
+
+    cluster = ipyparallel.Cluster(
+        n=size,
+        profile_dir=folder,
+        delay=0,
+        log_level=100,
+        load_profile=False,
+        shutdown_atexit=False,
+        controller_args=[
+            # Registration waits for one or two heartbeats: beat often (ms), forgive much.
+            f"--HeartMonitor.period={30 if local else 300}",
+            "--HeartMonitor.max_heartmonitor_misses=300",
+            "--IPController.use_threads=True",
+            "--log-level=40",
+        ],
+        **arguments,
+    )
+    for name in ("ForkedEngineSet", "NursedEngineSet"):
+        cluster.config[name].delay = 0.0
+    for layer in options:
+        for name, traits in layer.items():
+            cluster.config[name].update(traits)
+    return cluster

@@ -14,8 +14,10 @@ of them:
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from contextlib import contextmanager
 
+from ringtree.errors import UsageError
 from ringtree.trace import Note, Notes, Span, Trace
 
 __all__ = ["Traced", "shortest", "traced"]
@@ -38,20 +40,34 @@ def traced(dist) -> Traced:
 def shortest(dist, programs, *arguments, tries: int = 5) -> dict[str, Trace]:
     """Run each program(dist, *arguments) a few times; every rank calls this.
 
+    programs: functions, partials or callable objects; or a dict from a name to each.
     Returns the trace of each program's shortest run, by the program's name, on every
     rank.  The programs take turns, so that a noisy moment meets them all alike.
+    Raises UsageError where two programs have one name.
     """
+    named = programs if isinstance(programs, Mapping) else _named(programs)
     best: dict[str, Trace] = {}
     for _ in range(tries):
-        for program in programs:
+        for name, program in named.items():
             noted = traced(dist)
             noted.barrier()
             program(noted, *arguments)
-            trace, name = noted.gather(), program.__name__
+            trace = noted.gather()
             # every rank has the same trace, so every rank keeps the same one
             if name not in best or trace.makespan < best[name].makespan:
                 best[name] = trace
     return best
+
+
+def _named(programs) -> dict:
+    named = {}
+    for program in programs:
+        inner = getattr(program, "func", program)  # a partial is called as its function is
+        name = getattr(inner, "__name__", type(inner).__name__)
+        if name in named:
+            raise UsageError(f"shortest() was given two programs called {name!r}: give a dict from a name to each")
+        named[name] = program
+    return named
 
 
 class Traced:

@@ -10,9 +10,10 @@ import re
 import sys
 from types import SimpleNamespace
 
+from ringtree.collectives import call_names
 from ringtree.errors import UsageError
 from ringtree.measure import sweep, table
-from ringtree.measure.collectives import BUILT_IN, OPERATIONS, TYPES, describe
+from ringtree.measure.call import OPERATIONS, TYPES, describe
 
 POWERS = {"": 0, "K": 10, "M": 20, "G": 30}
 
@@ -26,7 +27,7 @@ def arguments():
         "an option of its own: write -e there.",
     )
     add = parser.add_argument
-    add("collective", help=f"{', '.join(BUILT_IN)}; or an algorithm of this package, such as ring_all_reduce")
+    add("collective", help=f"{', '.join(call_names())}; or an algorithm of this package, such as ring_all_reduce")
     add("--program", metavar="MODULE:FUNCTION", help="a rank program of your own, which is that collective")
     add("--ranks", type=int, metavar="N", help="how many ranks to start (4)")
     add("--backend", choices=["nccl", "gloo"], help="NCCL where there are as many GPUs as ranks, else Gloo, unless given")
@@ -73,7 +74,7 @@ def _run(options):
         if path := getattr(options, name):
             if not path.endswith(f".{name}"):
                 raise UsageError(f"--{name} {path}: give a name that ends in .{name}")
-            table.checked_path(path, options.overwrite)
+            table.path_to_write(path, options.overwrite)
     what = _program(options.program) if options.program else options.collective
     settings = {
         name: getattr(options, name)
@@ -122,14 +123,14 @@ def _sizes(what, options, crew, settings):
     largest = byte_count(options.max, "--max")
     wish = {name: settings[name] for name in ("of", "op", "dtype", "root", "in_place")}
     call = describe(what, **wish, ranks=crew.size, backend=crew.backend)
-    if call.collective == "barrier":
-        return sweep.checked_sizes(what, None, crew, **settings, options={})
+    if call.empty:
+        return sweep.sizes_to_measure(what, None, crew, **settings, options={})
     if smallest is None:
         smallest = max(sweep.SMALLEST, call.size(1, crew.size))
     if smallest > largest:
         raise UsageError(f"--min is {smallest} bytes and --max {largest}: give a --max of {smallest} or more")
     sizes = sweep.sizes_between(smallest, largest, options.step_factor)
-    return sweep.checked_sizes(what, sizes, crew, **settings, options={})
+    return sweep.sizes_to_measure(what, sizes, crew, **settings, options={})
 
 
 def byte_count(text: str, name: str) -> int:
@@ -161,9 +162,10 @@ def _group(options):
 
         dist.destroy_process_group()  # only where all went well: else other ranks may be inside a collective
         return
-    import ringtree
+    from ringtree.live import cluster
 
-    with ringtree.start(4 if options.ranks is None else options.ranks, backend=options.backend, timeout=options.timeout) as ranks:
+    count = 4 if options.ranks is None else options.ranks
+    with cluster.start(count, backend=options.backend, timeout=options.timeout) as ranks:
         yield sweep.LiveRanks(ranks), True
 
 

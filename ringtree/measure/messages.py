@@ -32,8 +32,7 @@ def ping_pong(sizes=POWERS_OF_TWO, repeats: int = 50, warmup: int = 3, at_most: 
     """
     import torch
 
-    real = torch.distributed
-    dist = real if dist is None else dist
+    dist = torch.distributed if dist is None else dist
     sizes = [_whole(size, "a size", "bytes") for size in sizes]
     repeats = _whole(repeats, "repeats", "timed round trips")
     warmup = _whole(warmup, "warmup", "round trips")
@@ -42,42 +41,39 @@ def ping_pong(sizes=POWERS_OF_TWO, repeats: int = 50, warmup: int = 3, at_most: 
     if dist.get_world_size() < 2:
         raise ValueError(f"ping_pong needs two ranks and there is {dist.get_world_size()}; start more.")
     if device is None:
-        device = torch.device("cuda") if real.get_backend() == "nccl" else torch.device("cpu")
-    device = torch.device(device)
+        device = "cuda" if torch.distributed.get_backend() == "nccl" else "cpu"
     rank = dist.get_rank()
     if rank > 1:
         return None
-
-    rows = []
-    for size in sizes:
-        sent = torch.arange(256, dtype=torch.uint8, device=device).repeat(size // 256 + 1)[:size]
-        got = torch.zeros_like(sent)
-        trips = []
-        counted = min(repeats, max(5, at_most // size))
-        for _ in range(warmup + counted):
-            _finish(device)
-            started = time.perf_counter()
-            if rank == 0:
-                dist.send(sent, dst=1)
-                dist.recv(got, src=1)
-            else:
-                dist.recv(got, src=0)
-                dist.send(got, dst=0)
-            _finish(device)
-            trips.append((time.perf_counter() - started) / 2)
-        if not torch.equal(got, sent):
-            raise RuntimeError(f"rank {rank}: {size} bytes came back changed; the link or the backend is broken.")
-        timed = trips[warmup:]
-        rows.append(
-            {
-                "bytes": size,
-                "first": trips[0],
-                "min": min(timed),
-                "median": statistics.median(timed),
-                "repeats": counted,
-            }
-        )
+    counts = [min(repeats, max(5, at_most // size)) for size in sizes]
+    rows = [_row(size, warmup, counted, rank, torch.device(device), dist) for size, counted in zip(sizes, counts)]
     return rows if rank == 0 else None
+
+
+def _row(size, warmup, counted, rank, device, dist):
+    import torch
+
+    sent = torch.arange(256, dtype=torch.uint8, device=device).repeat(size // 256 + 1)[:size]
+    got = torch.zeros_like(sent)
+    trips = [_one_way(sent, got, rank, device, dist) for _ in range(warmup + counted)]
+    if not torch.equal(got, sent):
+        raise RuntimeError(f"rank {rank}: {size} bytes came back changed; the link or the backend is broken.")
+    timed = trips[warmup:]
+    return {"bytes": size, "first": trips[0], "min": min(timed), "median": statistics.median(timed), "repeats": counted}
+
+
+def _one_way(sent, got, rank, device, dist):
+    """Seconds of one message: half a round trip."""
+    _finish(device)
+    started = time.perf_counter()
+    if rank == 0:
+        dist.send(sent, dst=1)
+        dist.recv(got, src=1)
+    else:
+        dist.recv(got, src=0)
+        dist.send(got, dst=0)
+    _finish(device)
+    return (time.perf_counter() - started) / 2
 
 
 def column(rows, name: str) -> list:

@@ -11,7 +11,7 @@ import threading
 import time
 
 from ringtree.errors import UsageError
-from ringtree.measure.collectives import check_link, describe, sendable
+from ringtree.measure.call import check_link, describe, sendable
 from ringtree.measure.timing import check_settings, time_collective
 
 SMALLEST, LARGEST = 8, 1 << 24  # bytes of a sweep that says nothing else
@@ -19,25 +19,9 @@ BAR_AFTER = 2.0  # seconds before a sweep shows a progress bar
 
 
 def measure(
-    what="all_reduce",
-    sizes=None,
-    *,
-    of=None,
-    op=None,
-    dtype="float",
-    root=0,
-    in_place=None,
-    check=True,
-    warmup=5,
-    calls=None,
-    budget=1.0,
-    stable=0.05,
-    link=None,
-    ranks=None,
-    show=True,
-    timeout=None,
-    **options,
-):
+    what="all_reduce", sizes=None, *, of=None, op=None, dtype="float", root=0, in_place=None, check=True, warmup=5, calls=None,
+    budget=1.0, stable=0.05, link=None, ranks=None, show=True, timeout=None, **options,
+):  # fmt: skip
     """Time a collective for one size after another, print the table, and return it as a DataFrame.
 
     what: a collective of torch.distributed ("all_reduce", "all_gather_into_tensor", …), one of
@@ -63,18 +47,10 @@ def measure(
     show: print the table. timeout: seconds before ranks that have not finished a size count as stuck,
         by default the ranks' own timeout. options: further arguments for a rank program.
 
-    Columns, a row a size, in seconds, bytes and bytes a second: collective, program, ranks; size (of the full
-    vector), count (elements that a rank passes), type, redop, root (-1: none), in_place; time (the
-    median over batches of the slowest rank's time for one call), algbw = size / time, busbw (see
-    `bus_factor`); min, q1, q3, max of those times; low, high (95 % interval of the median); wrong
-    (elements with a wrong value in the worst call, all ranks together; <NA>: not checked); first
-    (the first call, the slowest rank's); batches, calls; stable (whether the interval got narrow
-    enough before the budget was spent); by_rank (each rank's own median). `.attrs` says where it was
-    measured: backend, devices, versions, date.
-
-    An interrupt ends the sweep after the size that runs, and the table has the sizes before: nothing is
-    lost. A second one ends it at once, as in `%%px`. Where ranks hang or raise, the error carries the
-    rows so far as `error.measured`. Raises UsageError on arguments that cannot be.
+    The table's columns are explained in `help(ringtree.measure)`. An interrupt ends the sweep after the size that
+    runs, and the table has the sizes before: nothing is lost. A second one ends it at once, as in `%%px`. Where
+    ranks hang or raise, the error carries the rows so far as `error.measured`. Raises UsageError on arguments
+    that cannot be.
     """
     settings = dict(
         of=of, op=op, dtype=dtype, root=root, in_place=in_place, check=check,
@@ -83,7 +59,7 @@ def measure(
     from ringtree.measure.table import frame, table_text
 
     crew, speaks = _crew(ranks, timeout)
-    sizes = checked_sizes(what, sizes, crew, **settings, options=options)
+    sizes = sizes_to_measure(what, sizes, crew, **settings, options=options)
     rows, attrs = [], crew.provenance(link) | {"settings": settings_in_words(settings)}
     try:
         for row in sweep(crew, sendable(what), sizes, options, **settings):
@@ -125,14 +101,14 @@ def sizes_between(smallest=SMALLEST, largest=LARGEST, factor=2) -> list[int]:
     return sizes
 
 
-def checked_sizes(what, sizes, crew, warmup, calls, budget, stable, check, link, options, **wishes):
+def sizes_to_measure(what, sizes, crew, warmup, calls, budget, stable, check, link, options, **wishes):
     """The sizes to measure; UsageError unless they, and all that is wished, can be."""
     check_settings(warmup, calls, budget, stable)
     call = describe(what, **wishes, ranks=crew.size, backend=crew.backend, options=options)
     check_link(call, link)
-    if call.collective == "barrier":
+    if call.empty:
         if sizes is not None and list(sizes) != [0]:
-            raise UsageError(f"a barrier has no size and got sizes={sizes!r}: leave sizes out")
+            raise UsageError(f"a {call.collective.name} has no size and got sizes={sizes!r}: leave sizes out")
         return [0]
     if sizes is None:
         return sizes_between(max(SMALLEST, call.size(1, crew.size)))

@@ -6,6 +6,7 @@ import json
 import math
 from pathlib import Path
 
+from ringtree import tables
 from ringtree.errors import UsageError
 
 # Every column of a table, measured or read, in order, and what it holds: seconds, bytes, bytes a second.
@@ -16,7 +17,7 @@ COLUMNS = {
     "min": "float64", "q1": "float64", "q3": "float64", "max": "float64", "low": "float64", "high": "float64",
     "first": "float64", "batches": "Int64", "calls": "Int64", "stable": "boolean", "by_rank": "object",
 }  # fmt: skip
-FIRST_LINE = "# ringtree.measure"
+KIND = "ringtree.measure"  # of a file
 
 
 def frame(rows, attrs=None):
@@ -54,11 +55,11 @@ def table_text(table) -> str:
     of batches × calls follow, and `~` where the median did not get stable in its budget.
     """
     _need(table, "size", "time")
-    return "\n".join([*head_lines(table), *(line(row) for row in _rows(table))])
+    return "\n".join([*head_lines(table), *(line(row) for row in plain_rows(table))])
 
 
-def _rows(table):
-    """The rows as dicts of plain values, from which what is missing is left out."""
+def plain_rows(table):
+    """A table's rows as dicts of plain values, from which what is missing is left out."""
     import pandas
 
     return [
@@ -151,20 +152,15 @@ def _places(attrs):
 
 def csv_text(table) -> str:
     """A table as CSV: comment lines with its attrs, one a line as JSON, then the columns, every digit kept."""
-    lines = [FIRST_LINE, *(f"# {key}: {json.dumps(value)}" for key, value in table.attrs.items())]
     plain = table.copy()
     plain["by_rank"] = [" ".join(map(repr, times)) if isinstance(times, (tuple, list)) else None for times in table["by_rank"]]
-    return "\n".join(lines) + "\n" + plain.to_csv(index=False, lineterminator="\n")
+    return tables.text_of(plain, table.attrs, KIND)
 
 
 def json_text(table) -> str:
     """A table as JSON: {"ringtree.measure": 1, "attrs": …, "rows": […]}, every digit kept."""
-    return (
-        json.dumps(
-            {"ringtree.measure": 1, "attrs": table.attrs, "rows": _rows(table)}, indent=1, default=lambda value: value.item()
-        )
-        + "\n"
-    )
+    whole = {KIND: 1, "attrs": table.attrs, "rows": plain_rows(table)}
+    return json.dumps(whole, indent=1, default=lambda value: value.item()) + "\n"
 
 
 def save(table, path, overwrite=False) -> Path:
@@ -172,12 +168,12 @@ def save(table, path, overwrite=False) -> Path:
 
     Raises UsageError for a name that ends in neither, and for a file that exists, unless overwrite.
     """
-    path = checked_path(path, overwrite)
+    path = path_to_write(path, overwrite)
     path.write_text(json_text(table) if path.suffix == ".json" else csv_text(table), encoding="utf-8")
     return path
 
 
-def checked_path(path, overwrite=False) -> Path:
+def path_to_write(path, overwrite=False) -> Path:
     """The path; UsageError unless a table can be saved there."""
     path = Path(path)
     if path.suffix not in (".csv", ".json"):
@@ -227,5 +223,6 @@ def _need(table, *names):
     for name in names:
         if name not in getattr(table, "columns", ()):
             raise UsageError(
-                f"this is no table of times, for it has no column {name!r}: give what measure or ringtree.measure.logs.read returned"
+                f"this is no table of times, for it has no column {name!r}: "
+                "give what measure or ringtree.measure.logs.read returned"
             )

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import math
 import time
+from functools import partial
+from statistics import median
 
+from ringtree.collectives import bus_factor
 from ringtree.errors import UsageError
-from ringtree.measure.collectives import bus_factor, check_link, describe, prepare
+from ringtree.measure.buffers import prepare
+from ringtree.measure.call import check_link, describe
 
 LEAST = 6  # batches: fewer have no 95 % interval of their median
 BATCH_SECONDS = 5e-3  # calls that are shorter are timed several together
@@ -14,24 +18,9 @@ MOST_CALLS = 20  # as nccl-tests times together unless told otherwise
 
 
 def time_collective(
-    what,
-    size,
-    *,
-    of=None,
-    op=None,
-    dtype="float",
-    root=0,
-    in_place=None,
-    check=True,
-    warmup=5,
-    calls=None,
-    budget=1.0,
-    stable=0.05,
-    link=None,
-    dist=None,
-    device=None,
-    options=None,
-):
+    what, size, *, of=None, op=None, dtype="float", root=0, in_place=None, check=True, warmup=5, calls=None, budget=1.0,
+    stable=0.05, link=None, dist=None, device=None, options=None,
+):  # fmt: skip
     """Time a collective of `size` bytes; every rank calls this, and every rank returns the same row.
 
     The arguments are those of `ringtree.measure.measure`, for one size. Further ones:
@@ -63,64 +52,68 @@ def time_collective(
     call = describe(what, of, op, dtype, root, in_place, ranks, real.get_backend(), options)
     dist, device = _surroundings(call, dist, link, device)
     count = call.count(size, ranks)
-    job = prepare(call, count, dist, device)
-
-    def batch(calls):
-        job.refresh()
-        real.barrier()
-        seconds = timed(lambda: [job.run() for _ in range(calls)], device) / calls
-        if check and calls > 1 and not job.repeatable:
-            job.refresh()
-            job.run()
-        return _share([seconds, job.wrong() if check else 0, time.monotonic() - began])
-
-    began = time.monotonic()
-    first, wrong = _slowest_and_wrong(batch(1))
-    warm = [_slowest_and_wrong(batch(1))[0] for _ in range(warmup)]
+    batch = partial(_batch, prepare(call, count, dist, device), device, check)
+    times, wrong, _ = batch(1)
+    first = max(times)
+    warm = [max(batch(1)[0]) for _ in range(warmup)]
     calls = calls or _calls_together(call, min([first, *warm]))
-    began = time.monotonic()
-    by_rank, slowest, settled = [], [], False
-    while not settled:
-        told = batch(calls)
-        by_rank.append([each[0] for each in told])
-        seconds, errors = _slowest_and_wrong(told)
-        slowest.append(seconds)
-        wrong = max(wrong, errors)
-        narrow = is_stable(slowest, stable)
-        settled = len(slowest) >= LEAST and (narrow or max(each[2] for each in told) >= budget)
+    by_rank, errors, narrow = _batches_until_stable(partial(batch, calls), budget, stable)
     row = {
-        "collective": call.collective,
-        "program": call.name,
-        "ranks": ranks,
-        "size": call.size(count, ranks),
-        "count": count,
-        "type": call.dtype if count else "none",
-        "redop": call.op,
-        "root": call.root,
-        "in_place": call.in_place,
-    }
-    return row | summary(row["collective"], ranks, row["size"], slowest) | {
-        "wrong": wrong if check else None,
+        "collective": call.collective.name, "program": call.name, "ranks": ranks,
+        "size": call.size(count, ranks), "count": count, "type": call.dtype if count else "none",
+        "redop": call.op, "root": call.root, "in_place": call.in_place,
+    }  # fmt: skip
+    return row | summary(row["collective"], ranks, row["size"], [max(times) for times in by_rank]) | {
+        "wrong": max(wrong, errors) if check else None,
         "first": first,
-        "batches": len(slowest),
+        "batches": len(by_rank),
         "calls": calls,
         "stable": narrow,
-        "by_rank": tuple(quantile(times, 0.5) for times in zip(*by_rank)),
+        "by_rank": tuple(median(times) for times in zip(*by_rank)),
     }  # fmt: skip
+
+
+def _batches_until_stable(batch, budget, stable):
+    """(each batch's times by rank, wrong elements in the worst, whether the median got stable within the budget)."""
+    by_rank, slowest, wrong, began = [], [], 0, time.monotonic()
+    while True:
+        times, errors, spent = batch(began)
+        by_rank.append(times)
+        slowest.append(max(times))
+        wrong = max(wrong, errors)
+        narrow = is_stable(slowest, stable)
+        if narrow or len(slowest) >= LEAST and spent >= budget:
+            return by_rank, wrong, narrow
+
+
+def _batch(job, device, check, calls, began=0.0):
+    """(every rank's time for a call, wrong elements on all ranks, seconds since `began` where they are most)."""
+    import torch
+
+    job.refresh()
+    torch.distributed.barrier()
+    seconds = timed(lambda: [job.run() for _ in range(calls)], device) / calls
+    if check and calls > 1 and not job.repeatable:
+        job.refresh()
+        job.run()
+    times, wrong, spent = zip(*_share([seconds, job.wrong() if check else 0, time.monotonic() - began]))
+    return times, int(sum(wrong)), max(spent)
 
 
 def summary(collective, ranks, size, slowest) -> dict:
     """The times of a row, seconds, and its bandwidths, bytes a second, from the slowest rank's time of each batch."""
-    middle = quantile(slowest, 0.5)
-    low, high = median_interval(slowest)
+    import numpy
+
+    middle, (low, high) = median(slowest), median_interval(slowest)
+    q1, q3 = numpy.quantile(slowest, (0.25, 0.75)).tolist()
     algbw = size / middle if middle > 0 else math.nan
     return {
         "time": middle,
         "algbw": algbw,
         "busbw": algbw * bus_factor(collective, ranks),
         "min": min(slowest),
-        "q1": quantile(slowest, 0.25),
-        "q3": quantile(slowest, 0.75),
+        "q1": q1,
+        "q3": q3,
         "max": max(slowest),
         "low": low,
         "high": high,
@@ -185,10 +178,6 @@ def _share(mine):
     return torch.stack(everyone).tolist()
 
 
-def _slowest_and_wrong(told):
-    return max(each[0] for each in told), int(sum(each[1] for each in told))
-
-
 def _calls_together(call, seconds):
     """Calls back to back, so that the clock's grain and the barrier's unevenness weigh little.
 
@@ -201,15 +190,6 @@ def _calls_together(call, seconds):
 
 
 # -- order statistics ----------------------------------------------------------
-
-
-def quantile(times, part: float) -> float:
-    """The value below which `part` of the times lie, between neighbours in proportion."""
-    ordered = sorted(times)
-    place = part * (len(ordered) - 1)
-    below = int(place)
-    above = min(below + 1, len(ordered) - 1)
-    return ordered[below] + (place - below) * (ordered[above] - ordered[below])
 
 
 def median_interval(times) -> tuple[float, float]:
@@ -239,6 +219,5 @@ def is_stable(times, part: float) -> bool:
     """Whether the 95 % interval of the median is within `part` of the median, on both sides."""
     if len(times) < LEAST:
         return False
-    middle = quantile(times, 0.5)
-    low, high = median_interval(times)
+    middle, (low, high) = median(times), median_interval(times)
     return max(high - middle, middle - low) <= part * middle

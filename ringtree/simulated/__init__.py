@@ -1,8 +1,17 @@
 """Ranks on a virtual clock: any number of them in one process, at any speed of link, always with the same result.
 
-    run = ringtree.simulate(program, inputs, link)       # `clock` and the rest: run it
+    run = ringtree.simulate(program, inputs, link)       # `simulation`: run it
     ringtree.follow(program, inputs)                     # `following`: whose contributions are where, after every message
     ringtree.Sketch(1 << 30)                             # `sketch`: a tensor's size without its contents
+
+Who does what in a run:
+
+    clock, agenda        which rank goes on next
+    dist, builtin        torch.distributed, as a program sees it; its collectives as algorithms
+    messages, network    when two halves of a message meet; from when to when it moves
+    notes                what is noted of it
+    guard, torch_modes   buffers in flight; what a program does to its tensors
+    faults, deadline     what is wrong, in words; a program that does not end
 """
 
 import lazy_loader
@@ -10,8 +19,9 @@ import lazy_loader
 __getattr__, __dir__, __all__ = lazy_loader.attach(
     __name__,
     submod_attrs={
-        "clock": ["Deadlock", "ProgramError", "Simulation", "simulate"],
+        "faults": ["Deadlock", "ProgramError"],
         "following": ["Followed", "follow"],
+        "simulation": ["Simulation", "simulate"],
         "sketch": ["Sketch"],
     },
 )

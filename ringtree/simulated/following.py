@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import torch
 
 from ringtree.cost import Link, Machine
-from ringtree.simulated.clock import simulate
+from ringtree.simulated.simulation import simulate
 from ringtree.trace import Trace
 
 __all__ = ["Followed", "follow"]
@@ -149,11 +149,20 @@ def _columns(program, cells):
     counts = Counter(cell.argument for cell in widest)
     if any(Counter(cell.argument for cell in each) - counts for each in cells):
         raise ValueError("follow() needs the same tensors on every rank, cut alike; give chunks=, or tensors of one size.")
+    names = _names(program)
+    nameless = "tensor" if len(counts) == 1 else "argument {}"
+    return tuple(
+        (names[each] if each < len(names) else nameless.format(each + 1), count) for each, count in sorted(counts.items())
+    )
+
+
+def _names(program) -> list[str]:
+    """What the program calls its arguments, as far as it names each: `*tensors` names none."""
     try:
-        names = list(inspect.signature(program).parameters)
-    except (TypeError, ValueError):
-        names = []
-    return tuple((names[each] if each < len(names) else "", count) for each, count in sorted(counts.items()))
+        parameters = inspect.signature(program).parameters.values()
+    except (TypeError, ValueError):  # a function of C has no signature to look at
+        return []
+    return [each.name for each in parameters if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]
 
 
 # -- one run, watched ----------------------------------------------------------

@@ -12,8 +12,10 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     __name__,
     submodules=["nccl"],
     submod_attrs={
-        "fit": ["Fitted", "fit_line", "fit_lines", "fit_machine", "held_out", "misses", "predict"],
-        "model": ["Model", "Protocol", "closed_form", "ring_share"],
-        "schedules": ["ALGORITHMS", "Algorithm", "Bound", "Cost", "cost_of", "find", "lower_bound", "textbook_time"],
+        "lines": ["fastest", "fit_line", "fit_lines", "misses"],
+        "machines": ["NAMES", "Fitted", "fit_machine", "held_out"],
+        "table": ["ALGORITHMS", "Algorithm", "find"],
+        "model": ["COLLECTIVES", "Model", "Protocol", "closed_form", "ring_share"],
+        "costs": ["Bound", "Cost", "cost_of", "lower_bound", "textbook_time"],
     },
 )

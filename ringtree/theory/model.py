@@ -15,11 +15,11 @@ protocol and over ring and tree. The closed forms are those by which NCCL choose
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, fields
 
 import numpy as np
 
+from ringtree import collectives
 from ringtree.cost import Link, Machine
 from ringtree.units import bytes_text, seconds_text
 
@@ -66,23 +66,23 @@ class Protocol:
         return f"starts in {seconds_text(self.start)}, {hops}, {speeds}"
 
 
-# Of a ring of p ranks on N nodes: hops one after the other, how many of them go between nodes, and bytes
-# that a rank sends for each byte of the full vector.
-_RING: dict[str, Callable] = {
-    "all_reduce": lambda p, nodes: (2 * (p - 1), 2 * nodes, 2 * (p - 1) / p),
-    "all_gather": lambda p, nodes: (p - 1, nodes, (p - 1) / p),
-    "reduce_scatter": lambda p, nodes: (p - 1, nodes, (p - 1) / p),
-    "broadcast": lambda p, nodes: (p - 1, nodes - 1, np.minimum(p - 1, 1)),
-    "reduce": lambda p, nodes: (p - 1, nodes - 1, np.minimum(p - 1, 1)),
-    "send_recv": lambda p, nodes: (1, nodes - 1, 1),
-}
-COLLECTIVES = tuple(_RING)
-SIMULATED = ("all_to_all", "scatter", "gather", "barrier")  # what has no closed form here
+COLLECTIVES = tuple(row.name for row in (*collectives.TABLE, collectives.SEND_RECV) if row.laps)
+"""What has a closed form here; every other collective is simulated."""
+SIMULATED = tuple(row.name for row in collectives.TABLE if not row.laps)
+
+
+def _ring(collective: str, p, nodes):
+    """Of NCCL's ring of p ranks on N nodes: hops one after the other, how many of them go between nodes, and bytes
+    that a rank sends for each byte of the full vector. Numbers or arrays of them."""
+    row = collectives.find(collective, send_recv=True)
+    if row.root:  # along the ring as a chain
+        return p - 1, nodes - 1, np.minimum(p - 1, 1)
+    return row.laps * (p - 1), row.laps * nodes, row.laps * (p - 1) / p
 
 
 def ring_share(collective: str, ranks: int, nodes: int = 1) -> float:
     """Bytes that a rank of a ring sends for each byte of the full vector: busbw over algbw."""
-    return float(_RING[collective](ranks, nodes)[2])
+    return float(_ring(collective, ranks, nodes)[2])
 
 
 def closed_form(collective: str, algorithm: str, protocol: Protocol, sizes, ranks, nodes):
@@ -104,7 +104,8 @@ def closed_form(collective: str, algorithm: str, protocol: Protocol, sizes, rank
 
     Raises ValueError for another collective or algorithm.
     """
-    if collective not in _RING:
+    collective = collectives.spelling(collective)
+    if collective not in COLLECTIVES:
         raise ValueError(f"closed_form got {collective!r}; give one of {', '.join(COLLECTIVES)}.")
     if algorithm != "ring" and (algorithm, collective) != ("tree", "all_reduce"):
         raise ValueError(f"closed_form got {algorithm!r} for {collective}; give 'ring', or 'tree' for an all_reduce.")
@@ -113,7 +114,7 @@ def closed_form(collective: str, algorithm: str, protocol: Protocol, sizes, rank
     start = protocol.start + several * protocol.enter_network
     bandwidth = np.where(several, protocol.bandwidth_between, protocol.bandwidth_inside)
     if algorithm == "ring":
-        steps, between, share = _RING[collective](p, nodes)
+        steps, between, share = _ring(collective, p, nodes)
         between = several * np.minimum(between, steps)
         return start + (steps - between) * protocol.hop_inside + between * protocol.hop_between + n * share / bandwidth
     inside, between = 2 * (p / nodes - 1), 2 * np.log2(nodes)
@@ -143,7 +144,7 @@ class Model:
 
         collective: one of COLLECTIVES (closed form, the faster of ring and tree); "all_to_all", "scatter",
         "gather" or "barrier"; or a rank program that takes one flat tensor first, as those of
-        `ringtree.algorithms` do. Programs, and these four as `simulated.builtin.DEFAULTS` has them, are simulated once
+        `ringtree.algorithms` do. Programs, and these four as `ringtree.collectives` names them, are simulated once
         for each protocol and size, and the protocol's start is added. sizes: bytes of the full vector, one or
         many, multiples of 4 where something is simulated. ranks: how many; nodes: how many, by default as
         `ranks_per_node` says, or one. options: arguments of the program behind its tensor and `dist`, such as
@@ -151,6 +152,7 @@ class Model:
         """
         sizes = _sizes(sizes)
         nodes = self.nodes(ranks, nodes)
+        collective = collectives.spelling(collective)
         if callable(collective) or collective in SIMULATED:
             return np.array([self._simulated(collective, size, ranks, nodes, options) for size in sizes])
         if collective not in COLLECTIVES:
@@ -168,14 +170,14 @@ class Model:
     def _all(self, collective, sizes, ranks, nodes):
         names, times = [], []
         for i, protocol in enumerate(self.protocols):
-            for algorithm in ("ring", "tree") if collective == "all_reduce" else ("ring",):
+            for algorithm in ("ring", "tree") if collectives.spelling(collective) == "all_reduce" else ("ring",):
                 names.append((algorithm, i))
                 times.append(closed_form(collective, algorithm, protocol, sizes, ranks, nodes))
         return names, np.array(times)
 
     def _simulated(self, program, size, ranks, nodes, options) -> float:
         # Here, since they load torch, which a closed form does without.
-        from ringtree.simulated.clock import simulate
+        from ringtree.simulated import simulate
         from ringtree.simulated.sketch import Sketch
 
         if size % 4:
@@ -206,17 +208,17 @@ class Model:
         return "\n".join(f"protocol {i}: {each}" for i, each in enumerate(self.protocols))
 
 
-def _default(collective: str) -> Callable:
+def _default(collective: str):
     """A collective of SIMULATED as a program that takes one flat tensor."""
-    from ringtree.simulated.builtin import DEFAULTS
+    from ringtree import algorithms
+    from ringtree.theory.costs import blocks
 
-    program = DEFAULTS[collective]
-    if collective == "barrier":
+    row = collectives.find(collective)
+    program = getattr(algorithms, row.algorithm)
+    if row.before == "nothing":
         return lambda tensor, dist: program(tensor[:0], dist)
-    if collective == "all_to_all":
-        return lambda tensor, dist: program(
-            tensor.clone().tensor_split(dist.get_world_size()), tensor.tensor_split(dist.get_world_size()), dist
-        )
+    if row.before == "blocks":
+        return lambda tensor, dist: program(*blocks(tensor, dist.get_rank(), dist.get_world_size()), dist)
     return program
 
 

@@ -2,7 +2,9 @@
 
 import math
 
-from ringtree.labs.trial import Exercise, alike, flat, names, shape, show
+from ringtree.labs import Exercise, alike, flat, shape, show
+from ringtree.units import count_text
+from ringtree.waits import name_ranks
 
 TITLE = "Deadlock clinic"
 HEALTHY = "is healthy"
@@ -12,6 +14,18 @@ RANKS = 4
 def _sizes(examine):
     """All ranks, then fewer: a repair that was made for four ranks alone is not healthy."""
     return [(examine.ranks.size, 1), (examine.ranks.size, 5), (3, 2), (2, 3)]
+
+
+def _sent_right(trial, rank, count, wanted):
+    """Complain unless `rank` sent `count` messages, all of them to the rank on its right."""
+    right = (rank + 1) % trial.size
+    peers = [each["peer"] for each in trial.sent(rank)]
+    if peers == [right] * count:
+        return
+    sent = count_text(len(peers), "message") if peers else "nothing"
+    if set(peers) - {right}:
+        sent += f", to {name_ranks(sorted(set(peers)))}"
+    trial.complain(f"the numbers are right, but rank {rank} sent {sent}: {wanted}, to rank {right}, was wanted")
 
 
 # ---------------------------------------------------------------- shift
@@ -28,18 +42,12 @@ def check_shift(examine):
         trial.expect([given[left(rank)] for rank in range(size)], giver=left)
         trial.tidy()
         for rank in range(size):
-            right = (rank + 1) % size
             if used := trial.collectives(rank):
                 trial.complain(
                     f"the numbers are right, but rank {rank} used {used[0]}: "
-                    f"one message, to rank {right}, is all that it has to send"
+                    f"one message, to rank {(rank + 1) % size}, is all that it has to send"
                 )
-            if len(trial.sent(rank, right)) != 1 or len(trial.sent(rank)) != 1:
-                sent = [f"to rank {each['peer']}" for each in trial.sent(rank)]
-                trial.complain(
-                    f"the numbers are right, but rank {rank} sent {f'messages {names(sent)}' if sent else 'nothing'}: "
-                    f"one message, to rank {right}, was wanted"
-                )
+            _sent_right(trial, rank, 1, "one message")
 
 
 SHIFT_HINTS = (
@@ -136,12 +144,7 @@ def check_relay(examine):
         trial.expect([given[left(rank)] for rank in range(ranks)], giver=left)
         trial.tidy()
         for rank in range(ranks):
-            right, sent = (rank + 1) % ranks, trial.sent(rank)
-            if len(sent) != count or len(trial.sent(rank, right)) != count:
-                trial.complain(
-                    f"the numbers are right, but rank {rank} sent {len(sent)} message{'' if len(sent) == 1 else 's'}: "
-                    f"one for each of its {count} blocks, to rank {right}, was wanted"
-                )
+            _sent_right(trial, rank, count, f"one for each of its {count} blocks")
 
 
 RELAY_HINTS = (
@@ -196,8 +199,8 @@ def _under_way(trial, rank, count):
         )
     if most < wanted:
         trial.complain(
-            f"the numbers are right, but rank {rank} never had more than {most} micro-batch{'' if most == 1 else 'es'} under way: "
-            f"with fewer than {wanted} the stages after it stand idle"
+            f"the numbers are right, but rank {rank} never had more than {most} "
+            f"micro-batch{'' if most == 1 else 'es'} under way: with fewer than {wanted} the stages after it stand idle"
         )
 
 

@@ -24,22 +24,9 @@ A tuner plugin may overrule all of it.
 """
 
 from ringtree.theory.nccl.clusters import judge, published
+from ringtree.theory.nccl.constants import ALGORITHMS, COLLECTIVES, CONSTANTS, GENERATIONS, PATHS, PROTOCOLS
 from ringtree.theory.nccl.printed import DEBUG, Communicator, Tuning, predict_from_table, read_platform, read_tuning
-from ringtree.theory.nccl.tuning import (
-    ALGORITHMS,
-    COLLECTIVES,
-    CONSTANTS,
-    GENERATIONS,
-    PATHS,
-    PROTOCOLS,
-    Choice,
-    Graph,
-    Platform,
-    choice,
-    latencies,
-    model,
-    table,
-)
+from ringtree.theory.nccl.tuning import Choice, Graph, Platform, choice, latencies, model, table
 
 __all__ = [
     "ALGORITHMS", "COLLECTIVES", "CONSTANTS", "DEBUG", "GENERATIONS", "PATHS", "PROTOCOLS", "Choice", "Communicator", "Graph",

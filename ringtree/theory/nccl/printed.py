@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field, replace
 
 from ringtree.errors import UsageError
-from ringtree.theory.nccl.tuning import ALGORITHMS, COLLECTIVES, PROTOCOLS, Choice, Graph, Platform, checked, fastest, times
+from ringtree.theory.nccl.tuning import ALGORITHMS, COLLECTIVES, PROTOCOLS, Choice, Graph, Platform, fastest, times, whole_bytes
 
 DEBUG = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,ENV,GRAPH,TUNING"}  # what to set for all that is read below
 
@@ -184,7 +184,7 @@ def predict_from_table(tuning: Tuning, collective: str, nbytes: int, *, communic
 
     Raises UsageError if the log has no such table, or if something needed is not known.
     """
-    nbytes = checked(collective, nbytes)
+    nbytes = whole_bytes(collective, nbytes)
     if not isinstance(tuning, Tuning):
         raise UsageError(f"predict_from_table got a {type(tuning).__name__}: give what read_tuning found in a log")
     if not 0 <= communicator < len(tuning.communicators):

@@ -1,78 +1,22 @@
-"""What runs on a rank while a lab is checked: the learner's function, with every message noted.
+"""The `dist` that a learner's function is given while a lab is checked: every message is noted.
 
-The function is given a `dist` that speaks like torch.distributed and is as unkind as the
-rules allow: what `irecv` receives shows up at `wait()` and no sooner, so that a program
-which reads too early fails every time, not once in a hundred runs.
+It speaks like torch.distributed and is as unkind as the rules allow: what `irecv` receives
+shows up at `wait()` and no sooner, so that a program which reads too early fails every time,
+not once in a hundred runs.
 """
 
-import importlib
 import inspect
-import linecache
 
 import torch
 import torch.distributed as real
 
-from ringtree.live.onrank import COLLECTIVES
-
-_groups = []  # of earlier trials: left open until all ranks are surely out of them
-
-
-def run_trial(sources, imports, values, name, inputs):
-    """Run the learner's function `name` on ranks 0 … len(inputs) − 1, in a process group of their own.
-
-    sources: {name: text} of the learner's functions. imports: {name: (module, name there or None)}.
-    values: {name: value} that the functions use. inputs: by rank, the arguments.
-    Returns (answer, notes) as plain data; (None, []) on a rank that takes no part.
-    """
-    from IPython import get_ipython
-
-    while _groups:
-        real.destroy_process_group(_groups.pop())
-    rank, size = real.get_rank(), len(inputs)
-    # Messages that a wrong program leaves behind stay in its group, and meet nobody else's.
-    group = real.new_group(list(range(size)))
-    if rank >= size:
-        return None, []
-    _groups.append(group)
-    user = get_ipython().user_ns
-    watched = Watched(group)
-    namespace = {**user, **values, "dist": watched, "rank": rank, "world_size": size}
-    for alias, (module, attribute) in imports.items():
-        found = importlib.import_module(module)
-        namespace[alias] = getattr(found, attribute) if attribute else found
-    for each, text in sources.items():
-        _define(each, text, namespace)
-    arguments = [torch.tensor(value, dtype=torch.float32, device=user["device"]) for value in inputs[rank]]
-    # Memory that nobody has written then holds nan, rather than what an earlier run left there.
-    mode = torch.get_deterministic_debug_mode()
-    torch.set_deterministic_debug_mode("warn")
-    try:
-        answer = namespace[name](*arguments, watched)
-        return _plain(answer), watched.finished()
-    finally:
-        torch.set_deterministic_debug_mode(mode)
-
-
-def _define(name, text, namespace):
-    filename = f"{name}.py"  # a script's, not this package's: hang reports then show its lines
-    linecache.cache[filename] = (len(text), None, text.splitlines(True), filename)
-    exec(compile(text, filename, "exec"), namespace)
-
-
-def _plain(answer):
-    """("tensor", nested lists), or ("other", name of the type)."""
-    if isinstance(answer, (list, tuple)) and answer and all(isinstance(each, torch.Tensor) for each in answer):
-        if len({each.shape for each in answer}) == 1:
-            answer = torch.stack(list(answer))
-    if isinstance(answer, torch.Tensor):
-        return "tensor", answer.detach().cpu().double().tolist()
-    return "other", "None" if answer is None else f"a {type(answer).__name__}"
+from ringtree.live.works import COLLECTIVES
 
 
 class Watched:
     """torch.distributed among the ranks of one group; every call is noted.
 
-    Notes are dicts: `call`, `kind` ("send", "recv" or "collective"), `peer`, `nbytes`, `tag`,
+    Notes are dicts: `call`, `kind` ("send", "recv" or "collective"), `peer`, `tag`, `posted` and
     `done` (when the call or its wait returned, counted in events; None for never) and `changed`
     (a sent tensor was written to before its wait).
     """
@@ -138,12 +82,10 @@ class Watched:
         values = dict(inspect.signature(getattr(real, call)).bind(*args, **kwargs).arguments)
         values["group"] = values.get("group") or self._group
         kind = "send" if "send" in call else "recv" if "recv" in call else "collective"
-        tensor = values.get("tensor")
         note = {
             "call": call,
             "kind": kind,
             "peer": values.get("dst" if kind == "send" else "src"),
-            "nbytes": tensor.numel() * tensor.element_size() if isinstance(tensor, torch.Tensor) else 0,
             "tag": values.get("tag", 0),
             "posted": self._tick(),
             "done": None,

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from ringtree.algorithms import mst_broadcast, pairwise_all_to_all, rabenseifner_all_reduce, ring_all_reduce
 from ringtree.cost import Link
+from ringtree.theory import cost_of, textbook_time
 from ringtree.theory.model import COLLECTIVES, Model, Protocol, closed_form, ring_share
-from ringtree.theory.schedules import cost_of, textbook_time
 
 QUICK = Protocol(5e-6, 1e-6, 0.6e-6, 4e-6, 5e9, 2e9)
 FULL = Protocol(10e-6, 1e-6, 3e-6, 14e-6, 100e9, 20e9)

@@ -1,0 +1,105 @@
+"""Where the step player puts the ranks: in a ring, in a row or as a tree."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+
+from ringtree.trace import Trace
+
+LAYOUTS = ("ring", "row", "tree")
+
+
+def geometry(trace: Trace, layout: str, parents) -> dict:
+    """Places of the ranks, and the ways between them; up to 16 ranks in a drawing that fits a phone."""
+    size, width = trace.size, 340
+    wires = sorted({(message.src, message.dst) for message in trace})
+    both = any((dst, src) in wires for src, dst in wires)
+    radius = 20 if size <= 8 else 15 if size <= 16 else 10
+    if layout == "ring":
+        places, height = _ring(size, width, radius)
+    elif layout == "row":
+        width = max(width, 21 * size)
+        places, height, radius = _row(size, width, radius, longest=max(abs(src - dst) for src, dst in wires))
+    else:
+        above = _parents(trace) if parents is None else list(parents)
+        if len(above) != size or above.count(None) != 1 or not set(above) <= {None, *range(size)}:
+            raise ValueError(
+                f"player() got parents={parents!r}; give one rank for each of {size} ranks, None for the root alone."
+            )
+        width = max(width, 21 * len(set(range(size)) - set(above)))
+        places, height, radius = _tree(above, width, radius)
+    return {
+        "layout": layout, "width": width, "height": round(height), "radius": round(radius, 1), "both": both,
+        "places": [[round(x, 1), round(y, 1)] for x, y in places], "wires": wires,
+    }  # fmt: skip
+
+
+def _ring(size, width, radius):
+    reach = (width - 2 * radius) / 2 - (30 if size > 4 else 16)
+    middle = width / 2, reach + radius + 18
+    turns = [2 * math.pi * rank / size for rank in range(size)]
+    places = [(middle[0] + reach * math.sin(turn), middle[1] - reach * math.cos(turn)) for turn in turns]
+    return places, 2 * (reach + radius) + 36
+
+
+def _row(size, width, radius, longest):
+    """longest: how many ranks the longest way passes; its curve sets the height."""
+    step = (width - 2 * radius - 8) / max(1, size - 1)
+    radius = min(radius, max(8, step / 2 - 3))
+    # The curve is drawn through a point twice as far aside as the curve itself goes.
+    rise = min(0.31 * (longest * step), 110) + 16
+    height = 2 * max(rise, radius + 8)
+    return [(radius + 4 + rank * step, height / 2) for rank in range(size)], height, radius
+
+
+def _parents(trace: Trace) -> list[int | None]:
+    """Each rank below the one that it first received from; or, where that is no tree, first sent to."""
+    received, sent = {}, {}
+    for message in trace:
+        received.setdefault(message.dst, message.src)
+        sent.setdefault(message.src, message.dst)
+    for peers in (received, sent):
+        # In an all-reduce the root sends too, but begins after all others.
+        for root in [rank for rank in range(trace.size) if rank not in peers] or list(peers)[-1:]:
+            above = [None if rank == root else peers.get(rank) for rank in range(trace.size)]
+            if above.count(None) == 1 and all(_reaches(above, rank, root) for rank in range(trace.size)):
+                return above
+    raise ValueError("player() finds no tree in this run: give parents=, the rank above each rank, or another layout.")
+
+
+def _reaches(above, rank, root) -> bool:
+    for _ in above:
+        if rank == root:
+            return True
+        rank = above[rank]
+    return False
+
+
+def _tree(above, width, radius):
+    """Places of a tree: leaves side by side, each other rank over the middle of those below it."""
+    below = defaultdict(list)
+    for rank, parent in enumerate(above):
+        below[parent].append(rank)
+    (root,) = below[None]
+    leaves = [rank for rank in range(len(above)) if not below[rank]]
+    step = width / len(leaves)
+    x, depth, used = {}, {root: 0}, []
+
+    def set_out(rank):
+        for child in below[rank]:
+            depth[child] = depth[rank] + 1
+            set_out(child)
+        if below[rank]:
+            x[rank] = (x[below[rank][0]] + x[below[rank][-1]]) / 2
+        else:
+            x[rank] = (len(used) + 0.5) * step
+            used.append(rank)
+
+    set_out(root)
+    if len(depth) != len(above):
+        raise ValueError(f"player() got parents={above!r}, in which some ranks hang below each other in a circle.")
+    radius = min(radius, max(8, step / 2 - 3))
+    rise = max(2 * radius + 30, min(92, 250 / max(1, max(depth.values()))))
+    places = [(x[rank], radius + 6 + rise * depth[rank]) for rank in range(len(above))]
+    return places, rise * max(depth.values()) + 2 * radius + 12, radius

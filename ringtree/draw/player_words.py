@@ -1,0 +1,159 @@
+"""What the step player says: names for chunks and their contents, and each step in words."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from string import ascii_lowercase
+from typing import TYPE_CHECKING
+
+from ringtree.trace import Message, Trace
+from ringtree.units import bytes_text, count_text, seconds_text
+
+if TYPE_CHECKING:  # what makes a Followed needs torch, which takes its time to load
+    from ringtree.simulated.following import Followed
+
+
+class Shown:
+    """Names for chunks and numbers for contents, so that each content is written down once."""
+
+    def __init__(self, trace: Trace, followed: Followed | None):
+        self.size = trace.size
+        self.contents, self._numbers = [], {}
+        if followed is None:
+            self.columns, self.mode, self.slots = [("sent", ["sent"], 0), ("received", ["received"], 1)], "text", []
+            self.start = [[0, 0] for _ in range(trace.size)]
+            return
+        self.start = followed.start
+        self.columns, self.letters, first = [], {}, 0
+        for name, count in followed.columns:
+            letters = [_letter(index) for index in range(count)] if count > 1 or len(followed.columns) > 1 else [""]
+            self.letters.update(enumerate(letters, first))
+            self.columns.append((name, letters, first))
+            first += count
+        filled = [sum(bool(held[place]) for held in self.start if place < len(held)) for place in range(first)]
+        # What is full at the start stands left of what gets filled.
+        self.columns.sort(key=lambda column: -sum(filled[column[2] : column[2] + len(column[1])]))
+        every = [content for held in self.start for content in held]
+        every += [content for changed in followed.changes for *_, content in changed]
+        every += [content for contents in followed.sent for content in contents]
+        self.slots = sorted({rank for content in every for rank, *_ in content})
+        self.mode = "sum" if any(len(content) > 1 for content in every) else "move"
+
+    def number(self, content) -> int:
+        if content not in self._numbers:
+            self._numbers[content] = len(self.contents)
+            self.contents.append(self._described(content))
+        return self._numbers[content]
+
+    def _described(self, content):
+        if self.mode == "text":
+            return [bytes_text(content), []]
+        letters = self.name(content)
+        if self.mode == "move" and content:
+            letters = f"{content[0][0]}{letters}"
+        return [letters, [[rank, times] for rank, _, times in content]]
+
+    def name(self, content) -> str:
+        """The chunk's letter; of a mixture of chunks, all their letters."""
+        return "".join(sorted({self.letters[chunk] for _, chunk, _ in content}))
+
+    def place(self, place: int) -> str:
+        """Where a chunk lies, in words."""
+        name, letters, first = next(each for each in self.columns if each[2] <= place < each[2] + len(each[1]))
+        return f"{name} {letters[place - first]}".strip() if len(self.columns) > 1 else letters[place - first]
+
+    def say(self, contents) -> str:
+        """Contents in words: those of the same ranks together."""
+        by_ranks = defaultdict(list)
+        for content in contents:
+            by_ranks[tuple((rank, times) for rank, _, times in content)].append(self.name(content))
+        return ", ".join(
+            f"{_letters(names) or self.columns[0][0]} of {self.ranks(ranks)}" if ranks else "nothing"
+            for ranks, names in by_ranks.items()
+        )
+
+    def ranks(self, ranks) -> str:
+        """Whose numbers: all, or the ranks, with neighbours as a range and what is in there twice as 2×."""
+        if len(ranks) == len(self.slots) > 1 and all(times == 1 for _, times in ranks):
+            return "all"
+        parts = []
+        for rank, times in ranks:
+            if parts and times == parts[-1][2] == 1 and rank == parts[-1][1] + 1:
+                parts[-1][1] = rank
+            else:
+                parts.append([rank, rank, times])
+        return "+".join(f"{times}×{first}" if times > 1 else _neighbours(first, last) for first, last, times in parts)
+
+    def look(self) -> dict:
+        text = self.mode == "text"
+        count = sum(len(letters) for _, letters, _ in self.columns)
+        room = 344 - (74 if self.size > 10 else 64) - 12 * (len(self.columns) - 1)
+        cell = 100 if text else max(16, min(44, room // count))
+        columns = [[name, [""] * len(letters) if text else letters, first] for name, letters, first in self.columns]
+        return {"mode": self.mode, "slots": self.slots, "columns": columns, "cell": cell, "row": 32 if self.size <= 10 else 25}
+
+
+def _neighbours(first: int, last: int) -> str:
+    if first == last:
+        return f"{first}"
+    return f"{first}–{last}" if last > first + 1 else f"{first}+{last}"
+
+
+def _letter(index: int) -> str:
+    return ascii_lowercase[index] if index < 26 else ascii_lowercase[index // 26 - 1] + ascii_lowercase[index % 26]
+
+
+def _letters(names: list[str]) -> str:
+    run = "".join(names)
+    if len(names) > 2 and run in ascii_lowercase:
+        return f"{names[0]}–{names[-1]}"
+    return " ".join(names)
+
+
+def message_text(message: Message, contents, shown: Shown) -> str:
+    said = shown.say(contents) if contents else bytes_text(message.nbytes)
+    return f"{message.src} → {message.dst}: {said}"
+
+
+def change_text(changes, shown: Shown) -> str:
+    last = {(rank, place): content for rank, place, content in changes}
+    by_rank = defaultdict(list)
+    for (rank, place), content in sorted(last.items()):
+        if shown.mode == "text":
+            by_rank[rank].append(f"{bytes_text(content)} {shown.columns[place][0]}")
+        else:
+            by_rank[rank].append((place, content))
+    if shown.mode == "text":
+        return ";\n".join(f"rank {rank}: {', '.join(said)}" for rank, said in by_rank.items())
+    return ";\n".join(f"rank {rank}: {_places(held, shown)}" for rank, held in by_rank.items())
+
+
+def _places(held, shown: Shown) -> str:
+    """Places and what is in them, column by column; chunks in their own place are said together."""
+    held, said = dict(held), []
+    for name, letters, first in shown.columns:
+        here = [(place, held[place]) for place in range(first, first + len(letters)) if place in held]
+        at_home = [content for place, content in here if content and all(chunk == place for _, chunk, _ in content)]
+        prefix = f"{name} " if len(shown.columns) > 1 else ""
+        if at_home:
+            said.append(prefix + shown.say(at_home))
+        for place, content in here:
+            if content not in at_home:
+                said.append(f"{shown.place(place)} = {shown.say([content])}".removeprefix(" = "))
+    return ", ".join(said)
+
+
+def start_text(shown: Shown) -> str:
+    if shown.mode == "text":
+        return ""
+    held = [[(place, content) for place, content in enumerate(each) if content] for each in shown.start]
+    return ";\n".join(f"rank {rank}: {_places(each, shown) if each else 'nothing'}" for rank, each in enumerate(held))
+
+
+def caption(messages: list[Message], label: str) -> str:
+    sizes = {message.nbytes for message in messages}
+    count = count_text(len(messages), "message")
+    each = "" if len(messages) == 1 else " each"
+    size = f"{bytes_text(sizes.pop())}{each}" if len(sizes) == 1 else f"{bytes_text(min(sizes))} to {bytes_text(max(sizes))}"
+    begin, end = min(message.start for message in messages), max(message.end for message in messages)
+    return f"{count}, {size} · {seconds_text(begin) if begin else 0} to {seconds_text(end)}" + (f", {label}" if label else "")

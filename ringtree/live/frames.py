@@ -1,0 +1,42 @@
+"""Which frames of a rank are the reader's own, and errors told by those frames alone."""
+
+import linecache
+import os
+import traceback as tb
+
+from ipykernel.compiler import get_tmp_directory
+
+from ringtree.live import works
+
+PACKAGE = os.path.dirname(os.path.dirname(__file__)) + os.sep
+STANDARD = os.path.dirname(os.__file__) + os.sep
+SHOWN_ROOMS = tuple(os.path.join(PACKAGE, room) for room in ("algorithms", "measure"))  # programs that a reader runs
+
+
+def is_readers(filename):
+    """Cells, scripts, and this package's algorithms and measuring: not Python's, a library's or our own insides."""
+    if filename.startswith((get_tmp_directory(), *SHOWN_ROOMS)):
+        return True
+    return filename.endswith(".py") and not filename.startswith((PACKAGE, STANDARD)) and "site-packages" not in filename
+
+
+def line(filename, number):
+    """(line number, source)."""
+    return number, linecache.getline(filename, number).strip()
+
+
+def short_traceback(etype, value, traceback, tb_offset=None, context=5):
+    """The reader's own lines, then the error: no page of library frames. For IPython's `structured_traceback`."""
+    lines, inside = [], None
+    for frame, number in tb.walk_tb(traceback):
+        filename, name = frame.f_code.co_filename, frame.f_code.co_name
+        if is_readers(filename):
+            number, source = line(filename, number)
+            where = f"line {number}" if name == "<module>" else f"{name}, line {number}"
+            lines.append(f"{'  ' * len(lines)}{where}: {source}")
+            inside = None
+        elif lines and name != "wrapper" and filename != works.__file__:
+            inside = inside or name
+    if inside:
+        lines.append(f"{'  ' * len(lines)}inside {inside}")
+    return [*lines, *(each.rstrip("\n") for each in tb.format_exception_only(etype, value))]

@@ -1,0 +1,128 @@
+"""What runs inside a rank's process to make it a rank, and to hand over its variables.
+
+`ringtree.live.cluster` sends these functions to the engines, which import them by name.
+"""
+
+import datetime
+import inspect
+import os
+import pickle
+import socket
+
+from IPython import get_ipython
+
+from ringtree.live import frames, speech, whereabouts, works
+
+_store = None  # must live as long as the rank
+
+
+def place():
+    """What the kernel needs to know to choose a backend: pid, host, address, GPUs here."""
+    import torch
+
+    gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    return {"pid": os.getpid(), "host": socket.gethostname(), "address": _address(), "gpus": gpus}
+
+
+def _address():
+    """This host's address as other hosts see it: a host's own name often means 127.0.1.1."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))  # sends nothing: it asks the routing table
+            return probe.getsockname()[0]
+        except OSError:
+            return "127.0.0.1"
+
+
+def open_store(address, world_size):
+    """Make the store that ranks meet at, on the first rank; returns its port.
+
+    Left to itself it would listen on every interface, and it knows no password: so it gets a socket that
+    listens at this address alone.
+    """
+    with socket.socket() as listening:
+        listening.bind((address, 0))
+        listening.listen(socket.SOMAXCONN)
+        port = listening.getsockname()[1]
+        _keep_store(address, port, world_size, is_master=True, master_listen_fd=listening.detach())
+    return port
+
+
+def meet_at_store(address, port, world_size):
+    """Connect to the store that the first rank made."""
+    _keep_store(address, port, world_size, is_master=False)
+
+
+def _keep_store(address, port, world_size, **options):
+    import torch.distributed as dist
+
+    global _store
+    _store = dist.TCPStore(address, port, world_size, wait_for_workers=False, **options)
+
+
+def join(rank, world_size, local_rank, local_world_size, node, address, port, backend, device, environment, timeout, stack_file):
+    """Become rank `rank`: environment, process group, names for the reader, reports.
+
+    Returns the numbers of the threads that `ringtree.live.diagnosis` looks at.
+    """
+    import torch
+    import torch.distributed as dist
+
+    os.environ.update(
+        MASTER_ADDR=address,
+        MASTER_PORT=str(port),
+        RANK=str(rank),
+        WORLD_SIZE=str(world_size),
+        LOCAL_RANK=str(local_rank),
+        LOCAL_WORLD_SIZE=str(local_world_size),
+        GROUP_RANK=str(node),
+        **environment,
+    )
+    if local_world_size == world_size and (loopback := _loopback()):
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", loopback)  # where Gloo would take what the host's name leads to
+    threads = whereabouts.tell_where(stack_file)
+    speech.keep_speech()
+    works.note_works()
+    device = torch.device(device)
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    dist.init_process_group(
+        backend,
+        store=_store,
+        rank=rank,
+        world_size=world_size,
+        timeout=datetime.timedelta(seconds=timeout),
+        device_id=device if device.type == "cuda" else None,
+    )
+    shell = get_ipython()
+    shell.InteractiveTB.structured_traceback = frames.short_traceback
+    names = dict(torch=torch, dist=dist, rank=rank, world_size=world_size, device=device)
+    shell.user_ns.update(names)
+    shell.user_ns_hidden.update(names)
+    return threads
+
+
+def _loopback():
+    """The name of this host's loopback interface: Linux's, or that of macOS and the BSDs."""
+    return next((name for _, name in socket.if_nameindex() if name in ("lo", "lo0")), None)
+
+
+def variable(name):
+    """The reader's variable `name`, packed for `ringtree.live.cluster`."""
+    variables = get_ipython().user_ns
+    if name not in variables:
+        raise NameError(f"name {name!r} is not defined")
+    return _packed(variables[name])
+
+
+def returned(function, *args, **kwargs):
+    """What the reader's function returns, packed for `ringtree.live.cluster`."""
+    return _packed(function(*args, **kwargs))
+
+
+def _packed(value):
+    """(pickled, None), or (None, value) for a function of a cell, which ipyparallel can send and pickle cannot.
+
+    Left to ipyparallel, dicts would be sorted, and what the notebook's kernel cannot read would never come.
+    """
+    return (None, value) if inspect.isfunction(value) else (pickle.dumps(value), None)

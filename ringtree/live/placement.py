@@ -1,0 +1,110 @@
+"""Where ranks live: backend and devices, chosen from the hosts and their GPUs; and the table that shows them."""
+
+import socket
+from dataclasses import dataclass
+from html import escape
+
+from ringtree.errors import UsageError
+
+# NCCL refuses two ranks on one GPU, unless they seem to be on two hosts. Then they
+# talk over sockets: the results are right, the times are not a network's.
+SHARED_GPU = {
+    "NCCL_SOCKET_IFNAME": "lo",
+    "NCCL_IB_DISABLE": "1",
+    "NCCL_NET": "Socket",
+    "NCCL_NVLS_ENABLE": "0",
+    "NCCL_MNNVL_ENABLE": "0",
+    "GLOO_SOCKET_IFNAME": "lo",
+}
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where one rank lives: its process, host and node, and the device that it uses."""
+
+    pid: int
+    host: str
+    node: int
+    local_rank: int
+    device: str
+
+
+def places(found, devices):
+    """A `Place` a rank, by rank, from what each says of itself (`ringtree.live.joining.place`) and its device."""
+    hosts = [each["host"] for each in found]
+    nodes = list(dict.fromkeys(hosts))
+    return [
+        Place(each["pid"], each["host"], nodes.index(each["host"]), local_rank, device)
+        for each, local_rank, device in zip(found, _local_ranks(hosts), devices)
+    ]
+
+
+def choose_backend(size, hosts, gpus, backend=None, share_gpus=False):
+    """Choose backend and devices from where the ranks are and how many GPUs each host has.
+
+    hosts: the host of each rank, by rank. gpus: a dict from host to its number of GPUs.
+    Returns (backend, devices by rank, remark): the remark is a sentence, or None.
+    Raises UsageError where NCCL was asked for and cannot be.
+    """
+    crowded = {host: hosts.count(host) for host in gpus if hosts.count(host) > gpus[host]}
+    on_cpu = "gloo", ["cpu"] * size, None
+    on_gpus = [f"cuda:{local % max(1, gpus[host])}" for host, local in zip(hosts, _local_ranks(hosts))]
+    any_gpu = any(gpus.values())
+    lacking = any(gpus[host] == 0 for host in gpus)
+    if backend == "gloo":
+        return on_cpu
+    if backend == "nccl" and lacking:
+        raise UsageError(
+            "backend='nccl' needs an NVIDIA GPU for the ranks, and PyTorch sees none here: "
+            "use backend='gloo', or leave backend out"
+        )
+    if not crowded:
+        return "nccl", on_gpus, None
+    there, here = next(iter(crowded.items()))
+    few = f"{here} ranks and {gpus[there]} GPU{'' if gpus[there] == 1 else 's'} on one host"
+    if share_gpus and not lacking:
+        return "nccl", on_gpus, f"{few}: the ranks share GPUs, so times say nothing of a network."
+    if backend == "nccl":
+        raise UsageError(
+            f"{few}: NCCL wants one GPU a rank; start fewer ranks, or add share_gpus=True "
+            "to let ranks share a GPU (right results, meaningless times)"
+        )
+    if any_gpu:
+        return *on_cpu[:2], f"{few}: Gloo on the CPU is used. share_gpus=True runs NCCL with ranks sharing a GPU."
+    return on_cpu
+
+
+def _local_ranks(hosts):
+    return [hosts[:rank].count(host) for rank, host in enumerate(hosts)]
+
+
+# ---------------------------------------------------------------- the table
+
+
+def as_text(places, backend, remark):
+    """The table of ranks in plain text, with the remark below it."""
+    rows = [("rank", "device", "backend", "host"), *_rows(places, backend)]
+    text = "\n".join("  ".join(cell.ljust(7) for cell in row).rstrip() for row in rows)
+    return text + (f"\n{remark}" if remark else "")
+
+
+def as_html(places, backend, remark):
+    """The same in HTML."""
+    body = "".join(
+        f'<tr><td><span class="rank rank-{row[0]}">{row[0]}</span></td>'
+        + "".join(f"<td>{escape(cell)}</td>" for cell in row[1:])
+        + "</tr>"
+        for row in _rows(places, backend)
+    )
+    return (
+        '<table class="ranks"><thead><tr><th>rank</th><th>device</th><th>backend</th>'
+        f"<th>host</th></tr></thead><tbody>{body}</tbody></table>" + (f"<p>{escape(remark)}</p>" if remark else "")
+    )
+
+
+def _rows(places, backend):
+    here = socket.gethostname()
+    return [
+        (str(i), place.device, backend, "this machine" if place.host == here else place.host)
+        for i, place in enumerate(places)
+    ]

@@ -1,0 +1,161 @@
+"""What is wrong with a rank program, in words: which ranks, which lines, what to do."""
+
+import linecache
+import os
+import sys
+
+from ringtree.collectives import call_names
+from ringtree.waits import describe_circle, describe_place, message_wait, name_ranks
+
+HERE = os.path.dirname(__file__)
+
+
+class ProgramError(Exception):
+    """A rank program is wrong; the message names ranks and lines."""
+
+    def _render_traceback_(self):
+        return [f"{type(self).__name__}: {self}"]
+
+
+class Deadlock(ProgramError):
+    """Ranks wait for what never comes. waits: from each waiting rank to the rank it waits for."""
+
+    def __init__(self, text, waits):
+        super().__init__(text)
+        self.waits = waits
+
+
+# -- where in the program ------------------------------------------------------
+
+
+def program_steps(frame):
+    """The program's own frames, outermost first, as (function, line number, source)."""
+    places = []
+    # Nothing here may wait, not even for a file: the program would run on, and a frame that it leaves has no caller.
+    while frame:
+        places.append((frame.f_code, frame.f_lineno))
+        frame = frame.f_back
+    return [
+        (code.co_name, line, linecache.getline(code.co_filename, line).strip())
+        for code, line in reversed(places)
+        if os.path.dirname(code.co_filename) != HERE and os.sep + "torch" + os.sep not in code.co_filename
+    ]
+
+
+def caller():
+    """Where the function that asks was called: the code and the instruction."""
+    frame = sys._getframe(2)
+    return frame.f_code, frame.f_lasti
+
+
+def _at(work):
+    code, instruction = work.place
+    # a line is worked out only where it is told: that takes longer than a message
+    number = next(line for start, end, line in code.co_lines() if start <= instruction < end)
+    return describe_place([(code.co_name, number, linecache.getline(code.co_filename, number).strip())])
+
+
+def _here():
+    """The line of the program that runs now."""
+    return describe_place(program_steps(sys._getframe())[-1:])
+
+
+# -- a run that cannot go on ---------------------------------------------------
+
+
+def deadlock(ranks):
+    """Of all `ranks`, some wait for ever."""
+    stuck = [rank for rank in ranks if not rank.greenlet.dead]
+    waits = {rank.number: rank.waiting.peer for rank in stuck}
+    lines = ["deadlock." if len(stuck) == len(ranks) else f"deadlock: {name_ranks(waits)} can never finish."]
+    for rank in stuck:
+        work = rank.waiting
+        done = "" if work.peer in waits else ", which has finished"
+        place = describe_place(program_steps(rank.greenlet.gr_frame))
+        lines.append(f"rank {rank.number} {message_wait(work.sends, work.peer, done)}  [{place}]")
+    if circle := describe_circle(waits):
+        lines.append(circle)
+    return Deadlock("\n  ".join(lines), waits)
+
+
+def endless(rank, deadline):
+    place = describe_place(deadline.steps) if deadline.steps else "its program"
+    return ProgramError(
+        f"the program had not ended after {deadline.seconds:g} s of real time; rank {rank} was running  [{place}]"
+    )
+
+
+def never_met(works):
+    """Halves of messages are left whose other halves nobody asked for: the first of them is told."""
+    work = min(works, key=lambda work: (work.rank.number, work.peer) if work.sends else (work.peer, work.rank.number))
+    rank, peer = work.rank.number, work.peer
+    if work.sends:
+        return ProgramError(
+            f"rank {rank} sent {work.tensor.nbytes} bytes to rank {peer}, which never received them  [{_at(work)}]"
+        )
+    return ProgramError(f"rank {rank} asked for a message from rank {peer}, which never sent it  [{_at(work)}]")
+
+
+# -- two halves of a message ---------------------------------------------------
+
+
+def mismatch(send, receive):
+    return ProgramError(
+        f"rank {send.rank.number} sends {send.tensor.nbytes} bytes of {send.tensor.dtype} to rank {send.peer}  [{_at(send)}], "
+        f"which expects {receive.tensor.nbytes} bytes of {receive.tensor.dtype}  [{_at(receive)}]: give both tensors one "
+        "size and dtype"
+    )
+
+
+def with_gaps(work):
+    way = f"sends rank {work.peer}" if work.sends else f"receives from rank {work.peer} into"
+    return ProgramError(
+        f"rank {work.rank.number} {way} a tensor with gaps in memory, which torch.distributed refuses  [{_at(work)}]: "
+        "give a contiguous one (x.contiguous() makes a copy)"
+    )
+
+
+def touched(work, written):
+    """The running rank uses the buffer of a message that may still be on its way."""
+    rank = work.rank.number
+    if work.sends:
+        return ProgramError(
+            f"rank {rank} changes the buffer that it is sending to rank {work.peer}  [{_here()}]: "
+            f"wait() for the send first  [{_at(work)}]"
+        )
+    return ProgramError(
+        f"rank {rank} {'changes' if written else 'reads'} the buffer for a message from rank {work.peer} "
+        f"that may not have arrived  [{_here()}]: wait() for it first  [{_at(work)}]"
+    )
+
+
+# -- a call that cannot be meant -----------------------------------------------
+
+
+def wrong_peer(rank, size, peer, sends):
+    what = "itself" if peer == rank else f"rank {peer!r}"
+    return _misuse(rank, f"wants to {'send to' if sends else 'receive from'} {what}: give another rank, from 0 to {size - 1}")
+
+
+def no_operation(rank, op):
+    return _misuse(rank, f"gives P2POp {getattr(op, '__name__', repr(op))}: give it dist.isend or dist.irecv")
+
+
+def no_batch(rank, operations):
+    given = "an empty list" if operations == [] else f"a {type(operations).__name__}"
+    return _misuse(rank, f"gives batch_isend_irecv {given}: give it a list of one or more dist.P2POp")
+
+
+def no_entry(rank, entry):
+    return _misuse(rank, f"gives batch_isend_irecv a list with a {type(entry).__name__}: give it a list of dist.P2POp")
+
+
+def _misuse(rank, what):
+    return ProgramError(f"rank {rank} {what}  [{_here()}]")
+
+
+def lacks(name):
+    return (
+        f"the simulator has no {name!r}: rank programs use get_rank, get_world_size, send, recv, isend, irecv, "
+        f"P2POp, batch_isend_irecv, new_group and the collectives {', '.join(call_names())}"
+    )

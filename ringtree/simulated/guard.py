@@ -1,0 +1,35 @@
+"""Buffers in flight: one that is being sent may be read, one that is being received into may not be touched."""
+
+from ringtree.simulated import faults
+
+
+class Guard:
+    """Complains where the running rank uses a buffer that is in flight: until it has waited for the message."""
+
+    def __init__(self, clock):
+        self.clock = clock
+        self.copying = False
+        for rank in clock.ranks:
+            rank.in_flight = {}
+
+    def copy(self, target, source):
+        """What the simulator itself moves is no use by the program."""
+        self.copying = True
+        target.copy_(source)
+        self.copying = False
+
+    def used(self, tensor, written):
+        """A tensor is about to be read or `written`. Raises ProgramError where it is in flight."""
+        if self.copying:
+            return
+        for work in self.clock.ranks[self.clock.running].in_flight:
+            if (written or not work.sends) and overlap(tensor, work.tensor):
+                raise faults.touched(work, written)
+
+
+def overlap(one, other):
+    """Whether two tensors share memory."""
+    if one.untyped_storage().data_ptr() != other.untyped_storage().data_ptr():
+        return False
+    first, second = one.storage_offset() * one.element_size(), other.storage_offset() * other.element_size()
+    return first < second + other.nbytes and second < first + one.nbytes

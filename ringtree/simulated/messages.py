@@ -1,0 +1,166 @@
+"""Messages: two ranks ask for its halves, the halves meet, and it moves.
+
+- A message starts when both ranks have asked for it and the ports are free (`network`).
+- The k-th send from one rank to another with one tag meets the k-th receive.
+- A send is a rendezvous: its wait returns when the message has arrived.
+"""
+
+from collections import defaultdict, deque
+
+from ringtree.simulated import faults
+
+
+class Work:
+    """Half of a message, as isend and irecv return it."""
+
+    # Without __init__, whose call would take as long as all the rest: Messages.post fills it in.
+    __slots__ = ("rank", "operation", "place", "posted", "end")
+
+    # the operation is what P2POp makes
+    sends = property(lambda self: self.operation[0])
+    tensor = property(lambda self: self.operation[1])
+    peer = property(lambda self: self.operation[2])
+    tag = property(lambda self: self.operation[3])
+
+    def wait(self, timeout=None):
+        rank, end = self.rank, self.end
+        if end is None:
+            rank.waiting = self
+            rank.clock.pause()
+            end = self.end
+            if end > rank.now:
+                rank.now = end
+        elif end > rank.now:
+            rank.clock.advance(rank, end)
+        return True
+
+    def is_completed(self):
+        rank = self.rank
+        if self.end is None or self.end > rank.now:
+            rank.clock.look_again(rank, self)
+        done = self.end is not None and self.end <= rank.now
+        if done:
+            rank.polled.discard(self)
+        if done and rank.in_flight is not None:
+            rank.in_flight.pop(self, None)
+        return done
+
+
+class NotedWork(Work):
+    """A work whose wait is noted: for a trace, to guard buffers, or because somebody watches."""
+
+    __slots__ = ()
+
+    def wait(self, timeout=None):
+        rank = self.rank
+        notes, began = rank.clock.notes, rank.now
+        if notes.watch is not None:
+            notes.watch.before_wait(rank.number, began)
+        Work.wait(self)
+        if rank.now > began:
+            notes.waited(self, began)
+        if rank.in_flight is not None:
+            rank.in_flight.pop(self, None)
+        return True
+
+
+class Messages:
+    """All messages of a run: those asked for by one rank alone, and how many have moved.
+
+    guard: a `Guard` of buffers in flight, or None. late: whether a rank's clock may be ahead of its turn
+    where it asks for a message, because it computed.
+    """
+
+    def __init__(self, clock, network, notes, guard, late):
+        self.clock, self.agenda, self.size = clock, clock.agenda, len(clock.ranks)
+        self.carry = network.carry
+        self.note = notes.moved if notes.wanted else None
+        self.guard, self.late = guard, late
+        self.careful = late or guard is not None
+        self.work = NotedWork if notes.wanted or guard is not None else Work
+        self.unmatched = {}  # by channel, the first of the works that wait for their other half
+        self.queues = defaultdict(deque)  # by channel, the others, where there are more
+        self.asked = 0
+
+    @property
+    def count(self):
+        """How many have moved, where no half is left."""
+        return self.asked // 2
+
+    def post(self, rank, operations, place):
+        """Ask for halves of messages: returns their works. Where the other half is there, the message moves."""
+        number, size, unmatched, new_work, careful = rank.number, self.size, self.unmatched, self.work, self.careful
+        rank.looks = 0
+        works = []
+        for operation in operations:
+            try:
+                sends, _, peer, tag = operation
+            except (TypeError, ValueError):
+                raise faults.no_entry(number, operation) from None
+            if type(peer) is not int or not 0 <= peer < size or peer == number:
+                raise faults.wrong_peer(number, size, peer, sends)
+            work = new_work()
+            work.rank = rank
+            work.operation = operation
+            work.place = place
+            work.posted = rank.now
+            work.end = None
+            if careful:
+                self._before_post(work)
+            channel = number * size + peer if sends else peer * size + number
+            if tag != 0:
+                channel = channel, tag
+            first = unmatched.setdefault(channel, work)
+            if first is not work:
+                self._meet(first, work, channel)
+            works.append(work)
+        self.asked += len(works)
+        return works
+
+    def _before_post(self, work):
+        rank = work.rank
+        if self.late:
+            self.clock.advance(rank, rank.now)  # it may have computed: earlier ranks go first
+            work.posted = rank.now
+        if self.guard is not None:
+            rank.in_flight[work] = True
+
+    def _meet(self, first, work, channel):
+        """A work comes where `first` already waits: they are the halves of a message, which moves, or two of one kind."""
+        sends = work.operation[0]
+        if first.operation[0] is sends:
+            self.queues[channel].append(work)
+            return
+        if self.queues and channel in self.queues:
+            self.unmatched[channel] = self.queues[channel].popleft()
+            if not self.queues[channel]:
+                del self.queues[channel]
+        else:
+            del self.unmatched[channel]
+        send, receive = (work, first) if sends else (first, work)
+        _, source, dst, _ = send.operation
+        _, target, src, _ = receive.operation
+        nbytes = source.nbytes
+        if nbytes != target.nbytes or source.dtype is not target.dtype:
+            raise faults.mismatch(send, receive)
+        if not (source.is_contiguous() and target.is_contiguous()):
+            raise faults.with_gaps(receive if source.is_contiguous() else send)
+        ready = first.posted if first.posted > work.posted else work.posted
+        start, end = self.carry(src, dst, nbytes, ready)
+        if self.note is not None:
+            self.note(send, receive, start, end)
+        if self.guard is None:
+            target.copy_(source)
+        else:
+            self.guard.copy(target, source)
+        send.end = receive.end = end
+        rank = first.rank
+        if rank.idle is not None:
+            self.clock.wake(rank, first)
+        elif rank.waiting is first:
+            rank.waiting = None
+            self.agenda.put(end if end > rank.now else rank.now, rank.number)
+
+    def check_all_met(self):
+        if self.unmatched:
+            raise faults.never_met(self.unmatched.values())

@@ -1,0 +1,63 @@
+"""What is noted of a run: every message and every span of waiting and computing, for its trace and for who watches."""
+
+from functools import partial
+
+from ringtree.trace import Message, Span, Trace
+
+# NamedTuples made as plain tuples are: their own constructors take five times as long.
+_message, _span = partial(tuple.__new__, Message), partial(tuple.__new__, Span)
+
+
+class Notes:
+    """What happened so far. keep: whether there will be a trace; watch: who is told, or None."""
+
+    def __init__(self, size, keep, watch):
+        self.size = size
+        self.watch = watch
+        self.messages = [] if keep else None
+        self.spans = []
+        self.labels = [[f"{way} rank {rank}" for rank in range(size)] for way in ("from", "to")]
+        self.buffers = [{} for _ in range(size)]  # by rank, its buffers' numbers by their addresses
+        self.kept = []  # tensors in them, since no address may be used again
+
+    @property
+    def wanted(self):
+        """Whether anybody wants to know."""
+        return self.messages is not None or self.watch is not None
+
+    def moved(self, send, receive, start, end):
+        """A message moves: told just before its one tensor is copied into the other."""
+        _, source, dst, tag = send.operation
+        _, target, src, _ = receive.operation
+        places = self._place(src, source), self._place(dst, target)
+        message = _message((src, dst, source.nbytes, start, end, tag, send.posted, receive.posted, *places))
+        if self.watch is not None:
+            self.watch.on_message(message, source, target)
+        if self.messages is not None:
+            self.messages.append(message)
+
+    def _place(self, rank, tensor):
+        """Where a message lies: a rank's buffers are numbered as they are first used; first byte."""
+        first, buffers = tensor.storage_offset() * tensor.element_size(), self.buffers[rank]
+        storage = tensor.untyped_storage().data_ptr()
+        number = buffers.get(storage)
+        if number is None:
+            number = buffers[storage] = len(buffers)
+            self.kept.append(tensor)
+        return number, first
+
+    def waited(self, work, began):
+        """A rank has waited for `work` since `began`."""
+        if self.messages is not None:
+            rank = work.rank
+            self.spans.append(_span((rank.number, began, rank.now, self.labels[work.sends][work.peer], "wait")))
+
+    def computed(self, rank, start, end, label):
+        if self.messages is not None:
+            self.spans.append(_span((rank, start, end, label, "compute")))
+
+    def trace(self):
+        """The run's trace; None if none was to be kept."""
+        if self.messages is None:
+            return None
+        return Trace(self.messages, size=self.size, spans=self.spans, label="simulated")

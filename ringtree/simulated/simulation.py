@@ -1,0 +1,134 @@
+"""Run a rank program on all ranks in one process, on a virtual clock.
+
+    run = simulate(ring_all_reduce, [torch.ones(8) * rank for rank in range(4)], Link(10e-6, 1 / 450e9))
+    run.outputs[0], run.makespan, run.trace
+
+A rank program is a function `f(tensors…, dist)` that uses what `torch.distributed`
+offers. Here `dist` is a `SimulatedDist`: it moves the real tensors, charges α + nβ
+for each message, and knows who waits for whom. The same function, unchanged, runs
+on live ranks with `torch.distributed` itself.
+
+The rules of the clock (Hockney's α-β model, ranks with one port out and one in):
+- a message takes α + nβ of the link between its two ranks;
+- a rank sends one message at a time and receives one at a time, both at once;
+- a message starts when both ranks have asked for it and the ports are free; one that
+  fits into an earlier gap takes the gap;
+- a blocking send is a rendezvous: it returns when the message has arrived;
+- computing takes no time, but for reducing, which takes γ a byte where γ is given.
+"""
+
+import contextlib
+import gc
+from dataclasses import dataclass
+
+from ringtree.cost import Link, Machine
+from ringtree.simulated import faults
+from ringtree.simulated.clock import Clock
+from ringtree.simulated.deadline import Deadline, TimeIsUp
+from ringtree.simulated.dist import SimulatedDist
+from ringtree.simulated.faults import ProgramError
+from ringtree.simulated.guard import Guard
+from ringtree.simulated.messages import Messages
+from ringtree.simulated.network import Network
+from ringtree.simulated.notes import Notes
+from ringtree.simulated.torch_modes import told_of_operations
+from ringtree.trace import Trace
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """A simulated run: each rank's output, the trace (None if not kept), makespan in seconds, messages."""
+
+    outputs: list
+    trace: Trace | None
+    makespan: float
+    messages: int
+
+
+def simulate(program, inputs, machine, *, gamma=0.0, trace=True, checked=False, seconds=60.0, watch=None):
+    """Run `program(*inputs[rank], dist)` on every rank of `machine`.
+
+    program: a rank program. Its output is what it returns, or its first input where it
+        returns nothing.
+    inputs: one entry a rank: a tensor (or `ringtree.Sketch`, for sizes without
+        contents), or a tuple of arguments. Tensors are copied first: yours stay as they are.
+    machine: a `Link` between any two ranks, or a `Machine` with nodes.
+    gamma: seconds that a rank takes to reduce one byte (slower to simulate).
+    trace: whether to keep every message. Without it memory does not grow with the run.
+    checked: also find a buffer that is changed while it is being sent, or used before what
+        it receives has arrived (slower).
+    seconds: real time after which a program that does not end is stopped.
+    watch: told as watch.before_wait(rank, now) when a rank is about to wait, and as
+        watch.on_message(message, sent, received) just before the one tensor is copied into the other.
+
+    Returns a `Simulation`. Raises Deadlock; ProgramError for a message that is never
+    received, for sizes or dtypes that differ, and for what `checked` finds; and whatever
+    the program itself raises, with a note that names the rank.
+    """
+    if not inputs:
+        raise ValueError("simulate got no inputs: give one entry for each rank, at least one")
+    machine = Machine(machine) if isinstance(machine, Link) else machine
+    notes = Notes(len(inputs), trace, watch)
+    clock = Clock(len(inputs), notes)
+    guard = Guard(clock) if checked else None
+    messages = Messages(clock, Network(machine, len(inputs)), notes, guard, late=gamma > 0)
+    bodies = [_body(program, rank, entry, messages) for rank, entry in zip(clock.ranks, inputs)]
+    told = told_of_operations(
+        reduced=(lambda nbytes: clock.compute(nbytes * gamma, "reduce")) if gamma else None, used=guard and guard.used
+    )
+    with Deadline(seconds) as deadline, _fewer_collections(), told:
+        _run(clock, bodies, messages, deadline)
+    return Simulation([rank.output for rank in clock.ranks], notes.trace(), max(rank.now for rank in clock.ranks), messages.count)
+
+
+def _body(program, rank, entry, messages):
+    """What one rank runs."""
+    arguments = _copied(entry if isinstance(entry, tuple) else (entry,))
+
+    def body():
+        try:
+            output = program(*arguments, SimulatedDist(rank, messages))
+        except (ProgramError, TimeIsUp):
+            raise
+        except Exception as error:
+            if isinstance(error, AttributeError) and isinstance(error.obj, SimulatedDist):
+                error.args = (faults.lacks(error.name),)
+            error.add_note(f"raised on simulated rank {rank.number}")
+            raise
+        rank.output = arguments[0] if output is None and arguments else output
+
+    return body
+
+
+def _run(clock, bodies, messages, deadline):
+    try:
+        clock.run(bodies)
+    except TimeIsUp:
+        raise faults.endless(clock.running, deadline) from None
+    if any(not rank.greenlet.dead for rank in clock.ranks):
+        raise faults.deadlock(clock.ranks)
+    messages.check_all_met()
+
+
+def _copied(value):
+    if isinstance(value, tuple | list):
+        return type(value)(_copied(each) for each in value)
+    return value.clone() if hasattr(value, "clone") else value
+
+
+@contextlib.contextmanager
+def _fewer_collections():
+    """A run makes many objects and few circles of them: looking for circles costs up to a fifth of its time.
+
+    So it is done less often, and not among the objects that were there before.
+    """
+    before, freezes = gc.get_threshold(), not gc.get_freeze_count()
+    gc.set_threshold(200_000, 50, 50)
+    if freezes:
+        gc.freeze()
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+        if freezes:
+            gc.unfreeze()

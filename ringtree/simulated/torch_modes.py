@@ -1,0 +1,87 @@
+"""What a program does to its tensors, as torch's modes tell of it: what it reduces, reads and writes.
+
+Only what was asked for is told of, since every mode makes every operation slower.
+"""
+
+import contextlib
+
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from ringtree.simulated.sketch import REDUCING, Sketch
+
+REDUCTIONS = {*REDUCING, "add_", "mul_"}
+
+
+@contextlib.contextmanager
+def told_of_operations(reduced=None, used=None):
+    """While this is open, tensor operations are told of.
+
+    reduced: called as reduced(nbytes) after an operation has reduced so many bytes.
+    used: called as used(tensor, written) before an operation reads a tensor or writes it.
+    """
+    with contextlib.ExitStack() as modes:
+        if used:
+            modes.enter_context(_Reads(used))
+        if reduced:
+            modes.enter_context(_Sketches(reduced))
+        if used or reduced:
+            modes.enter_context(_Operations(reduced, used))
+        yield
+
+
+class _Operations(TorchDispatchMode):
+    """Sees each operation on tensors."""
+
+    def __init__(self, reduced, used):
+        super().__init__()
+        self.reduced, self.used = reduced, used
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        if self.used and not function.is_view:
+            for tensor, written in _used(function, args, kwargs):
+                self.used(tensor, written)
+        result = function(*args, **kwargs)
+        if self.reduced and function._schema.name.removeprefix("aten::") in REDUCTIONS:
+            self.reduced(result.nbytes)
+        return result
+
+
+def _used(function, args, kwargs):
+    """The tensors that an operation uses, each with whether it is written."""
+    arguments = function._schema.arguments
+    writes = [argument.alias_info is not None and argument.alias_info.is_write for argument in arguments]
+    names = {argument.name: write for argument, write in zip(arguments, writes)}
+    for value, written in [*zip(args, writes), *((value, names.get(name, False)) for name, value in kwargs.items())]:
+        for tensor in value if isinstance(value, list | tuple) else (value,):
+            if isinstance(tensor, torch.Tensor):
+                yield tensor, written
+
+
+class _Reads(TorchFunctionMode):
+    """Sees what reads a tensor without an operation of its own."""
+
+    def __init__(self, used):
+        super().__init__()
+        self.used = used
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        if function in (torch.Tensor.tolist, torch.Tensor.numpy):
+            self.used(args[0], False)
+        return function(*args, **(kwargs or {}))
+
+
+class _Sketches(TorchFunctionMode):
+    """Sees reductions of sketches, of which torch's dispatcher never hears."""
+
+    def __init__(self, reduced):
+        super().__init__()
+        self.reduced = reduced
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        result = function(*args, **(kwargs or {}))
+        if isinstance(result, Sketch) and function.__name__ in REDUCTIONS:
+            self.reduced(result.nbytes)
+        return result

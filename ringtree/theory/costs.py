@@ -1,0 +1,182 @@
+"""What a rank program costs: exactly, in whole chunks, for any p and n; as the textbooks say; and at least.
+
+    cost_of(ring_all_reduce, 8, 1 << 20, Link(10e-6, 1 / 450e9))
+    Cost(rounds=14, sent=(1835008, …), received=(1835008, …), time=…)
+
+One of our algorithms is counted by its schedule (`ringtree.theory.schedules`), any other rank program by running it in the
+simulator. `ALGORITHMS` lists ours, and `lower_bound` says what no algorithm can beat.
+
+The rules are the simulator's: a message takes α + nβ and starts when both of its ranks have
+come to it, a rank goes on when all its messages of a step have ended, and reducing takes γ a
+byte. Links that the ranks of a node share count for a program of your own; a schedule leaves them out.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from dataclasses import dataclass
+
+from ringtree import collectives
+from ringtree.cost import Link, Machine
+from ringtree.theory.schedules import lg
+from ringtree.theory.table import find, row_of
+
+__all__ = ["Bound", "Cost", "cost_of", "lower_bound", "textbook_time"]
+
+
+@dataclass(frozen=True)
+class Cost:
+    """rounds: messages one after the other (the time at α = 1, β = γ = 0). sent, received: bytes
+    by rank. time: from the first start to the last end, seconds."""
+
+    rounds: int
+    sent: tuple[int, ...]
+    received: tuple[int, ...]
+    time: float
+
+
+@dataclass(frozen=True)
+class Bound:
+    """No algorithm can do with less: rounds; bytes that some rank sends or receives, and bytes
+    that some rank reduces, both as a fraction of n."""
+
+    rounds: int
+    moved: float
+    reduced: float = 0.0
+
+
+OPTIONS = {"root": 0, "chunks": 8, "ranks_per_node": 8}  # their defaults are those of the programs
+
+
+def cost_of(program, size, nbytes, machine, *, gamma=0.0, itemsize=4, **options) -> Cost:
+    """The exact cost of a rank program on `size` ranks.
+
+    program: one of our algorithms, or its name; or a program of your own, called as program(tensor, dist), or as
+    program(outputs, inputs, dist) where `dist` is its third parameter. nbytes: the full vector, a whole number of elements
+    of `itemsize` bytes (for an all-to-all, all blocks of one rank, cut as `tensor_split` cuts). machine: a Link or a
+    Machine. options: root, chunks, ranks_per_node, for those of ours that have them; any, for your own.
+
+    Your own program runs in the simulator, without contents where it does not look at them, else with zeros.
+    Raises ValueError for sizes and options that cannot be, and whatever your program raises.
+    """
+    if size < 1 or nbytes < 0 or nbytes % itemsize:
+        raise ValueError(
+            f"cost_of got {size} ranks and {nbytes} bytes in elements of {itemsize}: give at least one rank, and whole elements"
+        )
+    machine = Machine(machine) if isinstance(machine, Link) else machine
+    row = row_of(program)
+    if row is None and callable(program):
+        return _simulated(program, size, nbytes // itemsize, _dtype(itemsize), machine, gamma, options)
+    row = row or find(program)
+    options = _all_options(row, size, options)
+    steps = list(row.steps(size, nbytes, itemsize, options))
+    sent, received = [0] * size, [0] * size
+    for messages, _ in steps:
+        for src, dst, length in messages:
+            sent[src] += length
+            received[dst] += length
+    time = row.time or _time
+    rounds = time(steps, size, Machine(Link(1.0, 0.0)), 0.0, options)
+    return Cost(round(rounds), tuple(sent), tuple(received), time(steps, size, machine, gamma, options))
+
+
+def _simulated(program, size, count, dtype, machine, gamma, options) -> Cost:
+    """The same of somebody's own program, counted from a run."""
+    import torch
+
+    from ringtree.simulated import Sketch, simulate
+
+    def once(make, machine, gamma):
+        entries = [_arguments(program, make(count, dtype=dtype), rank, size) for rank in range(size)]
+        return simulate(lambda *given: program(*given, **options), entries, machine, gamma=gamma)
+
+    try:
+        make, run = Sketch, once(Sketch, machine, gamma)
+    except (NotImplementedError, AttributeError, TypeError, ValueError):
+        # It looks at the contents; or it is wrong, and then with tensors it raises what its writer knows.
+        make, run = torch.zeros, once(torch.zeros, machine, gamma)
+    rounds = once(make, Machine(Link(1.0, 0.0)), 0.0).makespan
+    return Cost(round(rounds), tuple(run.trace.bytes_sent), tuple(run.trace.bytes_received), run.makespan)
+
+
+def _arguments(program, tensor, rank, size):
+    """What a rank's program is given before `dist`: one tensor, or blocks to fill and blocks to send."""
+    try:
+        parameters = list(inspect.signature(program).parameters)
+    except (TypeError, ValueError):  # one that does not tell
+        parameters = []
+    place = parameters.index("dist") if "dist" in parameters else 1
+    if place not in (1, 2):
+        raise ValueError(
+            f"cost_of calls program(tensor, dist) or program(outputs, inputs, dist), and {getattr(program, '__name__', program)} "
+            f"takes ({', '.join(parameters)}): give one of that form, or simulate() it with inputs of your own"
+        )
+    return (tensor,) if place == 1 else blocks(tensor, rank, size)
+
+
+def blocks(tensor, rank, size):
+    """(outputs, inputs) of an all-to-all: a block for each rank, and room for those that come, each as long as one's own."""
+    inputs = list(tensor.tensor_split(size))
+    return [inputs[rank].clone() for _ in range(size)], inputs
+
+
+def _dtype(itemsize):
+    import torch
+
+    kinds = {1: torch.uint8, 2: torch.float16, 4: torch.float32, 8: torch.float64}
+    if itemsize not in kinds:
+        raise ValueError(f"cost_of got elements of {itemsize!r} bytes for a program of your own: give 1, 2, 4 or 8")
+    return kinds[itemsize]
+
+
+def textbook_time(program, size, nbytes, link, *, gamma=0.0, itemsize=4, **options) -> float | None:
+    """The textbook's time for this p and n, or None where its form does not hold exactly."""
+    row, options = find(program), _all_options(find(program), size, options)
+    if row.form is None or nbytes % itemsize or not row.holds(size, nbytes // itemsize, options):
+        return None
+    return row.form(size, nbytes, link, gamma, options)
+
+
+def lower_bound(collective, size) -> Bound:
+    """What a collective needs on `size` ranks at least, whatever the algorithm (Chan et al. 2007).
+
+    collective: a name as `ringtree.collectives.find` reads it. With n the full vector, some rank sends or receives moved·n
+    bytes. The bounds hold one by one: an algorithm that meets one may miss the other. For shards of one length.
+    Raises ValueError, with the names there are, for what is no collective, and for fewer than one rank.
+    """
+    if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+        raise ValueError(f"lower_bound got {size!r} ranks: give a whole number, 1 or more")
+    row = collectives.find(collective)
+    return Bound(lg(size), row.moved(size), row.reduced(size))
+
+
+def _all_options(row, size, options):
+    """All options, those that are not given with their defaults."""
+    known = [name for name in OPTIONS if name in inspect.signature(row.program).parameters]
+    for name, value in options.items():
+        if name not in known:
+            has = " and ".join(f"{each}=" for each in known) or "none"
+            raise ValueError(f"{row.name} has no option {name}: it has {has}; leave {name}= out")
+        most = size - 1 if name == "root" else math.inf
+        least = 0 if name == "root" else 1
+        if type(value) is not int or not least <= value <= most:
+            wanted = f"a rank, 0 to {most}" if name == "root" else "a whole number, 1 or more"
+            raise ValueError(f"{row.name} got {name}={value!r}: give {wanted}")
+    return {**OPTIONS, **options}
+
+
+def _time(steps, size, machine, gamma, options):
+    """When the last rank has done all its steps."""
+    now = [0.0] * size
+    for messages, reduces in steps:
+        after = {}
+        for src, dst, nbytes in messages:
+            link = machine.link(src, dst)
+            end = max(now[src], now[dst]) + link.alpha + nbytes * link.beta
+            after[src], after[dst] = max(end, after.get(src, end)), max(end, after.get(dst, end))
+        for rank, end in after.items():
+            now[rank] = end
+        for _, dst, nbytes in messages if reduces else ():
+            now[dst] += nbytes * gamma
+    return max(now)
