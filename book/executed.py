@@ -106,14 +106,13 @@ def seconds_of(path):
 
 
 def text_of(path):
-    """A notebook as it is to be shown: today's text, with the outputs of the kept run; None where there is none."""
-    kept = place_of(path) / "outputs.json"
-    if not is_good(path) or not kept.is_file():
-        return None
-    notebook, outputs = nbformat.read(path, as_version=4), json.loads(kept.read_text())
-    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
-    for cell, its in zip(code, outputs, strict=True):
-        cell.outputs = nbformat.from_dict(its)
+    """A notebook as it is to be shown: its text of today, with the outputs of the kept run of these code cells, or its own."""
+    notebook, place = nbformat.read(path, as_version=4), place_of(path)
+    with contextlib.suppress(OSError, ValueError):
+        if json.loads((place / "about.json").read_text())["code"] == code_of(notebook):
+            outputs = json.loads((place / "outputs.json").read_text())
+            for cell, its in zip((cell for cell in notebook.cells if cell.cell_type == "code"), outputs, strict=True):
+                cell.outputs = nbformat.from_dict(its)
     return nbformat.writes(notebook)
 
 

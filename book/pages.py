@@ -42,16 +42,19 @@ class RankCell(RegexLexer):
 
 def show_the_kept_run(app, docname, source):
     """Give a chapter the outputs of its kept run, pictures included."""
-    text = executed.text_of(ROOT / f"{docname}.ipynb") if docname.startswith("notebooks/") else None
-    if text is not None:
-        source[0] = text
-        shown(app.env)[docname] = hashlib.sha256(text.encode()).hexdigest()
+    if docname.startswith("notebooks/"):
+        source[0] = executed.text_of(ROOT / f"{docname}.ipynb")
+        shown(app.env)[docname] = hash_of(source[0])
 
 
 def chapters_with_new_outputs(app, env, added, changed, removed):
     """The chapters whose kept run is another than the one that they show."""
-    texts = {docname: executed.text_of(ROOT / f"{docname}.ipynb") for docname in shown(env)}
-    return [name for name, text in texts.items() if text is None or hashlib.sha256(text.encode()).hexdigest() != shown(env)[name]]
+    chapters = [name for name in env.found_docs if name.startswith("notebooks/")]
+    return [name for name in chapters if shown(env).get(name) != hash_of(executed.text_of(ROOT / f"{name}.ipynb"))]
+
+
+def hash_of(text):
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def shown(env):

@@ -114,9 +114,11 @@ class Diagnosis:
             return None
 
     def run_times(self, i):
-        """Nanoseconds for which each thread of rank i has had a core, by the thread's number (Linux)."""
+        """Nanoseconds for which each thread of rank i but its control thread has had a core, by the thread's number (Linux)."""
         times = {}
         for thread in self._task(i).iterdir():
+            if thread.name == str(self._ranks.threads[i]["control_id"]):
+                continue  # it writes the stacks
             with contextlib.suppress(OSError):  # it has ended meanwhile
                 times[thread.name] = int((thread / "schedstat").read_text().split()[0])
         return times
@@ -215,6 +217,7 @@ class Silence:
         if state == psutil.STATUS_STOPPED:
             return self._verdict("stopped")
         if here and self._is_held():
+            self._computes = self._ran or state == psutil.STATUS_RUNNING  # in that call, not before it
             return self._verdict("held")
         patience = MORE_PATIENCE if state == psutil.STATUS_RUNNING else PATIENCE
         if time.monotonic() >= self._began + patience:
@@ -247,7 +250,7 @@ class Silence:
         first, second = self._times
         running = [thread for thread, spent in second.items() if spent - first.get(thread, 0) > RUNS]
         if self._stacks[0] == self._stacks[1] and len(running) <= 1:
-            self._computes = self._computes or bool(running)
+            self._ran = bool(running)
             return True
         self._start_over()
         return False

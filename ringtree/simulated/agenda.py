@@ -46,6 +46,22 @@ class Agenda:
             ranks.sort(reverse=True)
         return ranks.pop()
 
+    def put_and_pop(self, time, rank):
+        """Put `rank`, then take the one that goes on next, which may be `rank` itself."""
+        if not self.ranks or time <= self.time:
+            if not self.before(time, rank):
+                return rank
+            self.put(time, rank)
+            return self.pop()
+        # As mostly: others go on now, and `rank` later. What put and pop do, without their calls.
+        ranks = self.later.get(time)
+        if ranks is None:
+            self.later[time] = [rank]
+            heappush(self.times, time)
+        else:
+            ranks.append(rank)
+        return self.ranks.pop()
+
     def remove(self, time, rank):
         """`rank`, which was to go on at `time`, does not."""
         if time == self.time and rank in self.ranks:

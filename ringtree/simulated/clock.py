@@ -67,7 +67,8 @@ class Clock:
 
     def pause(self):
         """The running rank waits: let the rank that is next go on."""
-        number = self.agenda.pop()
+        ranks = self.agenda.ranks
+        number = ranks.pop() if ranks else self.agenda.pop()  # mostly without its call
         if number is None:
             self.main.switch()
         else:
@@ -77,9 +78,10 @@ class Clock:
     def advance(self, rank, time):
         """The running rank's clock moves to `time`; ranks that are earlier go first."""
         rank.now = time
-        if self.agenda.before(time, rank.number):
-            self.agenda.put(time, rank.number)
-            self.pause()
+        number = self.agenda.put_and_pop(time, rank.number)
+        if number != rank.number:
+            self.running = number
+            self.ranks[number].go_on()
 
     def compute(self, seconds, label):
         """The running rank has computed: its clock moves, and before it next asks for a message it has to `advance`."""

@@ -89,7 +89,8 @@ class Messages:
 
     def post(self, rank, operations, place):
         """Ask for halves of messages: returns their works. Where the other half is there, the message moves."""
-        number, size, unmatched, new_work, careful = rank.number, self.size, self.unmatched, self.work, self.careful
+        size, unmatched, careful = self.size, self.unmatched, self.careful
+        number, new_work = rank.number, self.work
         rank.looks = 0
         works = []
         for operation in operations:
@@ -132,12 +133,13 @@ class Messages:
             self.queues[channel].append(work)
             return
         if self.queues and channel in self.queues:
-            self.unmatched[channel] = self.queues[channel].popleft()
-            if not self.queues[channel]:
-                del self.queues[channel]
+            self._next_in_queue(channel)
         else:
             del self.unmatched[channel]
-        send, receive = (work, first) if sends else (first, work)
+        if sends:
+            send, receive = work, first
+        else:
+            send, receive = first, work
         _, source, dst, _ = send.operation
         _, target, src, _ = receive.operation
         nbytes = source.nbytes
@@ -145,8 +147,8 @@ class Messages:
             raise faults.mismatch(send, receive)
         if not (source.is_contiguous() and target.is_contiguous()):
             raise faults.with_gaps(receive if source.is_contiguous() else send)
-        ready = first.posted if first.posted > work.posted else work.posted
-        start, end = self.carry(src, dst, nbytes, ready)
+        ready, asked = work.posted, first.posted
+        start, end = self.carry(src, dst, nbytes, ready if ready > asked else asked)
         if self.note is not None:
             self.note(send, receive, start, end)
         if self.guard is None:
@@ -160,6 +162,12 @@ class Messages:
         elif rank.waiting is first:
             rank.waiting = None
             self.agenda.put(end if end > rank.now else rank.now, rank.number)
+
+    def _next_in_queue(self, channel):
+        queue = self.queues[channel]
+        self.unmatched[channel] = queue.popleft()
+        if not queue:
+            del self.queues[channel]
 
     def check_all_met(self):
         if self.unmatched:

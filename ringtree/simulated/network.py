@@ -17,25 +17,28 @@ class Network:
         self.machine = machine
         self.one_link = machine.inside if machine.between is None else None
         self.shared = machine.shared
-        self.out, self.into = [[] for _ in range(size)], [[] for _ in range(size)]
+        self.out_free, self.into_free = [0.0] * size, [0.0] * size  # by rank, when its port gets free for good
+        self.out, self.into = [[] for _ in range(size)], [[] for _ in range(size)]  # and when it is taken before
         self.node_out, self.node_into = defaultdict(list), defaultdict(list)
 
     def carry(self, src, dst, nbytes, ready):
-        """(start, end) of a message that may move from `ready` on, which no message before it was later than."""
+        """(start, end) of a message that may move from `ready` on; no message before it was ready later."""
         link = self.one_link or self.machine.link(src, dst)
         duration = link.alpha + nbytes * link.beta
-        out, into = self.out[src], self.into[dst]
-        if self.shared or not out or not into or out[-1][1] > ready or into[-1][1] > ready:
-            start = book(self._ports(src, dst), ready, duration)
-            return start, start + duration
-        # Nothing to wait for, as most messages go: quicker than to book. What ended by now is past, and may be forgotten.
-        end = ready + duration
-        out[-1] = into[-1] = ready, end
+        if self.out_free[src] > ready or self.into_free[dst] > ready or self.shared:
+            return self._book(src, dst, ready, duration)
+        end = self.out_free[src] = self.into_free[dst] = ready + duration  # nothing to wait for, as most messages go
         return ready, end
 
-    def _ports(self, src, dst):
-        """All that a message has to pass, one at a time."""
-        ports = self.out[src], self.into[dst]
+    def _book(self, src, dst, ready, duration):
+        out, into = self.out[src], self.into[dst]
+        for port, free in (out, self.out_free[src]), (into, self.into_free[dst]):
+            if not port or port[-1][1] < free:
+                port[:] = [(0.0, free)]  # the last message was not booked: what was before it is past
+        ports = out, into
         if self.machine.shares(src, dst):
             ports += self.node_out[self.machine.node(src)], self.node_into[self.machine.node(dst)]
-        return ports
+        start = book(ports, ready, duration)
+        end = start + duration
+        self.out_free[src], self.into_free[dst] = max(self.out_free[src], end), max(self.into_free[dst], end)
+        return start, end

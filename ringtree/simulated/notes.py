@@ -29,8 +29,8 @@ class Notes:
         """A message moves: told just before its one tensor is copied into the other."""
         _, source, dst, tag = send.operation
         _, target, src, _ = receive.operation
-        places = self._place(src, source), self._place(dst, target)
-        message = _message((src, dst, source.nbytes, start, end, tag, send.posted, receive.posted, *places))
+        place, there = self._place(src, source), self._place(dst, target)
+        message = _message((src, dst, source.nbytes, start, end, tag, send.posted, receive.posted, place, there))
         if self.watch is not None:
             self.watch.on_message(message, source, target)
         if self.messages is not None:
@@ -38,8 +38,9 @@ class Notes:
 
     def _place(self, rank, tensor):
         """Where a message lies: a rank's buffers are numbered as they are first used; first byte."""
-        first, buffers = tensor.storage_offset() * tensor.element_size(), self.buffers[rank]
-        storage = tensor.untyped_storage().data_ptr()
+        buffers, first, address = self.buffers[rank], tensor.storage_offset() * tensor.element_size(), tensor.data_ptr()
+        # quicker than to ask the storage; but an empty tensor has no address
+        storage = address - first if address else tensor.untyped_storage().data_ptr()
         number = buffers.get(storage)
         if number is None:
             number = buffers[storage] = len(buffers)
@@ -49,8 +50,8 @@ class Notes:
     def waited(self, work, began):
         """A rank has waited for `work` since `began`."""
         if self.messages is not None:
-            rank = work.rank
-            self.spans.append(_span((rank.number, began, rank.now, self.labels[work.sends][work.peer], "wait")))
+            rank, (sends, _, peer, _) = work.rank, work.operation
+            self.spans.append(_span((rank.number, began, rank.now, self.labels[sends][peer], "wait")))
 
     def computed(self, rank, start, end, label):
         if self.messages is not None:

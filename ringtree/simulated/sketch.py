@@ -68,7 +68,8 @@ class Sketch:
 
     def data_ptr(self):
         """An address of its own for the whole of which it is a part, plus where the part begins."""
-        return id(self.untyped_storage()) + self.offset * self.dtype.itemsize
+        home = self.home
+        return id(self if home is None else home) + self.offset * self.dtype.itemsize
 
     def is_contiguous(self):
         return True
