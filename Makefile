@@ -16,9 +16,8 @@ ifdef SHARE_GPUS
 export RINGTREE_SHARE_GPUS := $(SHARE_GPUS)
 endif
 
-# Tests and notebooks wait more than they compute; so many at a time is what they are tried with on two cores.
+# Tests and notebooks wait more than they compute, and two at a time is what they are tried with.
 WORKERS ?= 2
-NOTEBOOKS_AT_ONCE ?= 4
 NBVAL := --nbval --nbval-cell-timeout 300 --nbval-sanitize-with tests/nbval_sanitize.cfg
 
 # Kernels that two test workers start at once must not race for ports.
@@ -34,7 +33,7 @@ book: $(READY)
 # A build that failed leaves no stamp, and the built book's own tests then fail and say so. A file's tests stay together.
 test: $(READY)
 	@failed=0; \
-	$(RUN) -m pytest $(NBVAL) -n $(NOTEBOOKS_AT_ONCE) --dist loadfile notebooks $(wildcard labs/source) $(ARGS) || failed=1; \
+	$(RUN) -m pytest $(NBVAL) -n $(WORKERS) --dist loadfile notebooks $(wildcard labs/source) $(ARGS) || failed=1; \
 	$(RUN) book/build.py || failed=1; \
 	$(RUN) -m pytest -n $(WORKERS) --dist loadfile tests $(ARGS) || failed=1; \
 	exit $$failed

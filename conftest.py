@@ -1,5 +1,5 @@
 """What pytest needs to know about notebooks: pictures and HTML are not compared, their text is; kernels do without ports;
-cells that time something run alone; and what nbval ran is kept for the book (`book/executed.py`)."""
+and what nbval ran is kept for the book (`book/executed.py`)."""
 
 import os
 import sys
@@ -52,14 +52,11 @@ def pytest_runtest_setup(item):
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_call(item):
-    if not is_cell(item):
-        yield
-        return
-    with executed.beside_others(executed.measures(item.cell)):
-        outcome = yield
-    run = runs[item.parent]
-    run.passed &= outcome.excinfo is None
-    run.outputs.append(item.test_outputs)
+    outcome = yield
+    if is_cell(item):
+        run = runs[item.parent]
+        run.passed &= outcome.excinfo is None
+        run.outputs.append(item.test_outputs)
 
 
 @pytest.hookimpl(trylast=True)

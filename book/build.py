@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 BUILD = ROOT / "_build"
 STAMP = BUILD / "built-from"
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
-AT_ONCE = 4  # notebooks: they wait more than they compute
+AT_ONCE = 2  # notebooks; with more, their ranks fight for the cores
 sys.path.insert(0, str(ROOT / "book"))
 
 import executed  # noqa: E402

@@ -6,13 +6,10 @@ What a run reaches is noted while it runs (`book/noting`): every file of this pr
 scripts opened, and every folder that they listed. A kept run is good as long as these are as they were, its code cells
 too, and what no file of ours says: the packages, the Python, the GPUs. `make book` runs what is not; nbval, which runs
 all of them, keeps what it ran, so that a build after the tests has nothing to run.
-
-Cells whose output depends on the machine time something. They run alone: no other notebook's cell beside them.
 """
 
 import argparse
 import contextlib
-import fcntl
 import hashlib
 import importlib.util
 import json
@@ -33,7 +30,6 @@ NOT_OURS = (".venv", "_build", ".git", "book")
 CELL_SECONDS = 600
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 ASKED_FOR = ("ringtree/data/tables/recordings",)  # looked for without being opened, so it may come to be
-MEASURES = "nbval-ignore-output"  # the tag of cells whose output depends on the machine
 
 
 # -- what a run depends on -------------------------------------------------------------
@@ -137,28 +133,6 @@ def noting(log):
     return {"RINGTREE_REACHED": str(log), "PYTHONPATH": os.pathsep.join(paths)}
 
 
-# -- cells side by side, or alone --------------------------------------------------------
-
-
-@contextlib.contextmanager
-def beside_others(alone=False):
-    """Hold this while a cell runs: many at once, in any process, but one that is `alone` has no other beside it."""
-    folder = Path(tempfile.gettempdir()) / f"ringtree-cells-{hashlib.sha256(str(ROOT).encode()).hexdigest()[:12]}-{os.getuid()}"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    kind = fcntl.LOCK_EX if alone else fcntl.LOCK_SH
-    with open(folder / "door", "w") as door, open(folder / "room", "w") as room:
-        # Who wants to be alone holds the door, so that nobody else comes in meanwhile.
-        fcntl.flock(door, kind)
-        fcntl.flock(room, kind)
-        if not alone:
-            fcntl.flock(door, fcntl.LOCK_UN)
-        yield
-
-
-def measures(cell):
-    return MEASURES in cell.metadata.get("tags", ())
-
-
 # -- one run ---------------------------------------------------------------------------
 
 
@@ -166,21 +140,8 @@ def execute(path):
     """Run a notebook from the top in a fresh kernel, in its own folder; returns it, executed. Keeps nothing."""
     from nbclient import NotebookClient
 
-    notebook, held = nbformat.read(path, as_version=4), contextlib.ExitStack()
-
-    def begin(cell, cell_index):
-        held.enter_context(beside_others(measures(cell)))
-
-    def end(cell, cell_index, **_):
-        held.close()
-
-    resources = {"metadata": {"path": str(path.parent)}}
-    client = NotebookClient(
-        notebook, timeout=CELL_SECONDS, kernel_name="python3", resources=resources,
-        on_cell_execute=begin, on_cell_executed=end,
-    )  # fmt: skip
-    with held:
-        client.execute(env=dict(os.environ))
+    notebook, resources = nbformat.read(path, as_version=4), {"metadata": {"path": str(path.parent)}}
+    NotebookClient(notebook, timeout=CELL_SECONDS, kernel_name="python3", resources=resources).execute(env=dict(os.environ))
     return notebook
 
 

@@ -27,7 +27,7 @@ class Rank:
         self.number = number
         self.now = 0.0
         self.output = None
-        self.waiting = None  # the work that it waits for
+        self.waiting = None  # the work that it waits for, or waited for last
         self.in_flight = None  # in checked mode, a dict of the works whose buffers are guarded
         self.polled = set()  # works that it polls and that are not complete
         self.looks = 0  # how often it polled in vain since something changed

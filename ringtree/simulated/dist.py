@@ -77,7 +77,8 @@ class SimulatedDist:
             sends = SENDS[op.__func__]
         except (AttributeError, KeyError, TypeError):
             raise faults.no_operation(self._rank.number, op) from None
-        peer = peer if group_peer is None else _global(group, group_peer)
+        if group_peer is not None:
+            peer = _global(group, group_peer)
         return sends, tensor, peer, tag if group is None else (group.number, tag)
 
     def batch_isend_irecv(self, operations):

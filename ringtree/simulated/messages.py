@@ -109,7 +109,7 @@ class Messages:
             if careful:
                 self._before_post(work)
             channel = number * size + peer if sends else peer * size + number
-            if tag != 0:
+            if tag:
                 channel = channel, tag
             first = unmatched.setdefault(channel, work)
             if first is not work:
@@ -160,7 +160,6 @@ class Messages:
         if rank.idle is not None:
             self.clock.wake(rank, first)
         elif rank.waiting is first:
-            rank.waiting = None
             self.agenda.put(end if end > rank.now else rank.now, rank.number)
 
     def _next_in_queue(self, channel):
