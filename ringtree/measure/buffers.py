@@ -132,15 +132,21 @@ def _numbers(call, count, rank, ranks, device):
         tile = torch.tensor([*values[shift:], *values[:shift]], dtype=_torch_type(call), device=device)
         return tile.repeat(-(-count // PERIOD))[:count]
 
-    def joined(values, blocks):
-        return torch.cat([tiled(values, number) for number in blocks])
-
     row, numbers = call.collective, list(range(PERIOD))
-    before = [_blocks(row, each, ranks) for each in range(ranks)]
-    after = row.meaning(before, rank, call.root, lambda same: same[0])
-    given, reduced = (_terms(call.op, rank, ranks), _reduced(call.op, ranks)) if row.reduces else (numbers, numbers)
+    before = [[((each,), number) for number in _blocks(row, each, ranks)] for each in range(ranks)]
+    after = row.meaning(before, rank, call.root, _reduced_block)
+
+    def joined(blocks):
+        values = {who: _reduced(call.op, who, ranks) if row.reduces else numbers for who, _ in blocks}
+        return torch.cat([tiled(values[who], number) for who, number in blocks])
+
     has = row.root != "src" or rank == call.root
-    return joined(given, before[rank]) if has else None, None if after is None else joined(reduced, after)
+    return joined(before[rank]) if has else None, None if after is None else joined(after)
+
+
+def _reduced_block(blocks):
+    """What several blocks reduce to, each given as (the ranks whose numbers are in it, which block it is)."""
+    return tuple(rank for who, _ in blocks for rank in who), blocks[0][1]
 
 
 def _blocks(row, rank, ranks):
@@ -162,10 +168,11 @@ def _terms(op, rank, ranks):
     return [(j + 17 * rank) % PERIOD for j in range(PERIOD)]
 
 
-def _reduced(op, ranks):
+def _reduced(op, who, ranks):
+    """What the terms of the ranks `who` reduce to."""
     together = OPERATIONS[op][2]
-    values = [reduce(together, terms) for terms in zip(*(_terms(op, rank, ranks) for rank in range(ranks)))]
-    return [value / ranks for value in values] if op == "avg" else values
+    values = [reduce(together, terms) for terms in zip(*(_terms(op, rank, ranks) for rank in who))]
+    return [value / len(who) for value in values] if op == "avg" else values
 
 
 def _differ(tensor, result, call, ranks):
