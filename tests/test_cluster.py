@@ -82,3 +82,10 @@ def test_ssh_ranks_of_a_host_stand_together():
     engines = launchers.SSHEngineSet(engines={"a": 2, "user@b:22": 3})
     places = [engines.place(name) for name in ("a/0", "a/1", "user@b:22/0", "user@b:22/2")]
     assert places == [0, 1, 2, 4]
+
+
+@pytest.mark.skipif(not launchers.can_fork(), reason="ranks are forked on Linux alone")
+def test_torch_is_loaded_before_ranks_are_forked():
+    launchers.fork_server().folder()  # answers once it is ready
+    loaded = open(f"/proc/{launchers.fork_server().process.pid}/maps").read()
+    assert "libtorch_cpu" in loaded and "_greenlet" not in loaded  # what a rank needs, and not the simulator as well
