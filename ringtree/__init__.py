@@ -16,7 +16,7 @@ What is used everywhere is here: `dir(ringtree)` lists it. The rest stands in ro
     data         published figures and recordings
     draw         pictures of traces and costs, and the step player
     labs         exercises that check themselves
-    collectives, cost, trace, units, waits, errors      the words and plain data that all rooms share
+    collectives, calls, computing, cost, trace, units, waits, errors      the words and plain data that all rooms share
 """
 
 import lazy_loader
@@ -26,6 +26,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     __name__,
     submodules=["algorithms", "data", "draw", "labs", "live", "measure", "simulated", "theory"],
     submod_attrs={
+        "computing": ["compute"],
         "cost": ["Link", "Machine"],
         "live.cluster": ["start"],
         "live.deadline": ["RankDied", "RankError", "RanksStuck"],

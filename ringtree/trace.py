@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-__all__ = ["Message", "Note", "Notes", "Span", "Trace"]
+__all__ = ["Call", "Message", "Note", "Notes", "Span", "Trace"]
 
 
 class Message(NamedTuple):
@@ -48,6 +48,23 @@ class Span(NamedTuple):
     kind: str = "compute"
 
 
+class Call(NamedTuple):
+    """One rank's call of a collective, `operation` of torch.distributed, among the ranks of `group`.
+
+    nbytes: of the full vector, as this rank has it before or after; of all its blocks in an all-to-all. posted: when it
+    was called. start, end: when it ran. beside: whether the rank went on meanwhile (async_op=True).
+    """
+
+    rank: int
+    operation: str
+    group: tuple[int, ...]
+    nbytes: int
+    posted: float
+    start: float
+    end: float
+    beside: bool = False
+
+
 @dataclass
 class Note:
     """One rank's half of a message. start is None unless the link told it."""
@@ -72,20 +89,23 @@ class Notes:
     label: str
     messages: list[Note] = field(default_factory=list)
     spans: list[Span] = field(default_factory=list)
+    calls: list[Call] = field(default_factory=list)
 
 
 class Trace(list):
     """The messages of one run, in the order in which they started.
 
     size: the number of ranks.  spans: what the ranks computed and how long they
-    waited.  label: where the times come from; whoever shows them shows it too.
+    waited.  calls: the collectives that they called, by when they were called; a rank's are
+    in the order of its calls.  label: where the times come from; whoever shows them shows it too.
     """
 
     def __init__(
-        self, messages: Iterable[Message] = (), *, size: int, spans: Iterable[Span] = (), label: str = ""
+        self, messages: Iterable[Message] = (), *, size: int, spans: Iterable[Span] = (), calls: Iterable[Call] = (), label: str = ""
     ):
         super().__init__(sorted(messages, key=lambda message: (message.start, message.src, message.dst)))
         self.size, self.spans, self.label = size, list(spans), label
+        self.calls = sorted(calls, key=lambda call: call.posted)  # a sort that keeps the order of each rank's own
 
     @classmethod
     def join(cls, notes: Iterable[Notes]) -> Trace:
@@ -100,11 +120,13 @@ class Trace(list):
             raise ValueError(f"A trace needs the notes of every rank, once each; these are of ranks {ranks}.")
         messages = [_join(send, receive) for send, receive in _pairs(notes)]
         spans = [span for each in notes for span in each.spans]
-        trace = cls(messages, size=notes[0].size, spans=spans, label=notes[0].label)
+        calls = [call for each in notes for call in each.calls]
+        trace = cls(messages, size=notes[0].size, spans=spans, calls=calls, label=notes[0].label)
         return trace._from_zero()
 
     def _from_zero(self) -> Trace:
         posts = [when for each in self for when in (each.send_posted, each.recv_posted) if when is not None]
+        posts += [each.posted for each in self.calls]
         first = min([each.start for each in [*self, *self.spans]] + posts, default=0.0)
 
         def shift(when):
@@ -120,12 +142,13 @@ class Trace(list):
             for each in self
         ]
         spans = [each._replace(start=shift(each.start), end=shift(each.end)) for each in self.spans]
-        return Trace(messages, size=self.size, spans=spans, label=self.label)
+        calls = [each._replace(posted=shift(each.posted), start=shift(each.start), end=shift(each.end)) for each in self.calls]
+        return Trace(messages, size=self.size, spans=spans, calls=calls, label=self.label)
 
     @property
     def makespan(self) -> float:
         """From the first moment noted to the last, in seconds."""
-        times = [(each.start, each.end) for each in [*self, *self.spans]]
+        times = [(each.start, each.end) for each in [*self, *self.spans, *self.calls]]
         if not times:
             return 0.0
         return max(end for _, end in times) - min(start for start, _ in times)
@@ -201,6 +224,11 @@ class Trace(list):
     def time(self, rank: int, kind: str) -> float:
         """Seconds that `rank` spent in spans of one kind: "compute" or "wait"."""
         return sum(each.end - each.start for each in self.spans if (each.rank, each.kind) == (rank, kind))
+
+    @property
+    def exposed(self) -> list[float]:
+        """By rank, the seconds of communication that no computing hides: those in which the rank waits."""
+        return [self.time(rank, "wait") for rank in range(self.size)]
 
     def __repr__(self) -> str:
         label = f" ({self.label})" if self.label else ""

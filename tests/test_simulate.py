@@ -12,13 +12,13 @@ import torch.distributed as dist
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ringtree import algorithms
+from ringtree import algorithms, calls
 from ringtree import collectives as collectives_table
 from ringtree.algorithms import ring_all_gather, ring_all_reduce, two_trees_all_reduce
 from ringtree.cost import Link, Machine
-from ringtree.simulated import Deadlock, ProgramError, Sketch, builtin, simulate
+from ringtree.simulated import Deadlock, ProgramError, Sketch, simulate
 from ringtree.simulated.agenda import Agenda
-from ringtree.simulated.dist import Members, SimulatedDist
+from ringtree.simulated.dist import SimulatedDist, algorithm_of
 
 LINK = Link(2.0, 0.5)  # a message of n bytes takes 2 + n/2 seconds
 
@@ -503,7 +503,7 @@ def test_every_collective_of_torch_gives_its_result():
 def test_a_collective_costs_what_its_algorithm_costs():
     inputs = [torch.zeros(16)] * 4
     called = simulate(lambda x, dist: dist.all_reduce(x), inputs, LINK)
-    assert called.makespan == simulate(builtin.algorithm_of("all_reduce"), inputs, LINK).makespan
+    assert called.makespan == simulate(algorithm_of("all_reduce"), inputs, LINK).makespan
 
 
 def test_uneven_blocks_go_to_and_fro():
@@ -558,7 +558,7 @@ def test_a_new_row_of_the_table_is_a_collective_of_the_simulator(monkeypatch):
 
     def program(dist):
         x = torch.tensor([1.0 + dist.get_rank()])
-        builtin.call("double_reduce", lambda group: Members(dist, group), x, dst=1, op=dist.ReduceOp.AVG)
+        dist._call(calls.read("double_reduce", (x,), dict(dst=1, op=dist.ReduceOp.AVG)), algorithm_of("double_reduce"), None)
         return x.item()
 
     assert run(program, 3).outputs[1] == 4.0
@@ -567,7 +567,7 @@ def test_a_new_row_of_the_table_is_a_collective_of_the_simulator(monkeypatch):
 @pytest.mark.parametrize("name", collectives_table.call_names())
 def test_every_function_of_the_table_is_there_and_runs_its_rows_algorithm(name):
     assert callable(getattr(SimulatedDist, name))
-    assert builtin.algorithm_of(name) is getattr(algorithms, collectives_table.find(name).algorithm)
+    assert algorithm_of(name) is getattr(algorithms, collectives_table.find(name).algorithm)
 
 
 def test_a_collective_takes_its_arguments_as_torch_does():
@@ -595,8 +595,6 @@ def test_a_mistake_inside_a_collective_is_told_by_the_line_of_its_algorithm():
 def test_what_the_simulator_lacks_is_named():
     with pytest.raises(AttributeError, match="the simulator has no 'monitored_barrier': rank programs use get_rank"):
         run(lambda dist: dist.monitored_barrier(), 2)
-    with pytest.raises(ValueError, match="async_op=True. cannot be simulated"):
-        run(lambda dist: dist.all_reduce(torch.zeros(1), async_op=True), 2)
     with pytest.raises(ValueError, match=r"the root is rank 0, which is not in the group of ranks \[1, 2\]"):
         run(lambda dist: dist.broadcast(torch.zeros(1), src=0, group=dist.new_group([1, 2])), 3)
 

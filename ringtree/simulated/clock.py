@@ -7,6 +7,7 @@ Time never goes back: no rank asks for a message earlier than another has asked 
 """
 
 import math
+from functools import partial
 
 from greenlet import getcurrent, greenlet
 
@@ -16,15 +17,16 @@ FRUITLESS_LOOKS = 1000  # a rank that polls so often while nothing changes has n
 
 
 class Rank:
-    """Where one rank stands."""
+    """Where one rank stands, or a stream that runs beside it."""
 
     __slots__ = (
-        "clock", "number", "now", "greenlet", "go_on", "output", "waiting", "in_flight", "polled", "looks", "polls", "idle",
+        "clock", "number", "turn", "now", "greenlet", "go_on", "output", "waiting", "in_flight", "polled", "looks", "polls", "idle",
     )  # fmt: skip
 
-    def __init__(self, clock, number):
+    def __init__(self, clock, number, turn):
         self.clock = clock
         self.number = number
+        self.turn = turn  # its number among all that take turns: its own, but for streams
         self.now = 0.0
         self.output = None
         self.waiting = None  # the work that it waits for, or waited for last
@@ -39,10 +41,12 @@ class Clock:
     """Lets the ranks run, one at a time, in the order of their own clocks."""
 
     def __init__(self, size, notes):
-        self.ranks = [Rank(self, number) for number in range(size)]
+        self.ranks = [Rank(self, number, number) for number in range(size)]
+        self.turns = [*self.ranks]  # ranks, and behind them the streams beside them
         self.agenda = Agenda()
-        self.running = None  # number of the rank that goes on now
+        self.running = None  # the turn of who goes on now
         self.notes = notes
+        self.unstarted = []
 
     def run(self, bodies):
         """Run one function a rank until none can go on; those that still wait then have a `greenlet` that is not dead."""
@@ -51,10 +55,33 @@ class Clock:
             rank.greenlet = greenlet(self._from_here(body))
             rank.go_on = rank.greenlet.switch
             rank.go_on()
-            self.agenda.put(rank.now, rank.number)
-        while (number := self.agenda.pop()) is not None:
-            self.running = number
-            self.ranks[number].go_on()
+            self.agenda.put(rank.now, rank.turn)
+        while True:
+            if self.unstarted:
+                self.unstarted.pop().go_on()
+            elif (turn := self.agenda.pop()) is None:
+                return
+            else:
+                self.running = turn
+                self.turns[turn].go_on()
+
+    def add(self, make):
+        """One more takes turns, a stream: make(turn) is it, and runs from its first turn on."""
+        stream = make(len(self.turns))
+        self.turns.append(stream)
+        stream.greenlet = greenlet(stream.run, parent=self.main)
+        stream.go_on = partial(self._start, stream)
+        return stream
+
+    def _start(self, stream):
+        """A greenlet goes on at the depth at which it was started: so the main one starts it."""
+        stream.go_on = stream.greenlet.switch
+        self.unstarted.append(stream)
+        self.main.switch()
+
+    @property
+    def streams(self):
+        return self.turns[len(self.ranks) :]
 
     def _from_here(self, body):
         """A greenlet goes on at the depth at which it was started: so all are started, and come back, before the first runs."""
@@ -68,27 +95,33 @@ class Clock:
     def pause(self):
         """The running rank waits: let the rank that is next go on."""
         ranks = self.agenda.ranks
-        number = ranks.pop() if ranks else self.agenda.pop()  # mostly without its call
-        if number is None:
+        turn = ranks.pop() if ranks else self.agenda.pop()  # mostly without its call
+        if turn is None:
             self.main.switch()
         else:
-            self.running = number
-            self.ranks[number].go_on()
+            self.running = turn
+            self.turns[turn].go_on()
 
     def advance(self, rank, time):
         """The running rank's clock moves to `time`; ranks that are earlier go first."""
         rank.now = time
-        number = self.agenda.put_and_pop(time, rank.number)
-        if number != rank.number:
-            self.running = number
-            self.ranks[number].go_on()
+        turn = self.agenda.put_and_pop(time, rank.turn)
+        if turn != rank.turn:
+            self.running = turn
+            self.turns[turn].go_on()
 
     def compute(self, seconds, label):
         """The running rank has computed: its clock moves, and before it next asks for a message it has to `advance`."""
-        rank = self.ranks[self.running]
+        rank = self.turns[self.running]
         start = rank.now
         rank.now = start + seconds
         self.notes.computed(rank.number, start, rank.now, label)
+
+    def computing(self, seconds, label):
+        """As `compute`, and ranks that are earlier go first."""
+        self.compute(seconds, label)
+        rank = self.turns[self.running]
+        self.advance(rank, rank.now)
 
     # -- polling
 
@@ -97,11 +130,11 @@ class Clock:
         polled, now = rank.polled, rank.now
         polled.add(work)
         moments = [each.end for each in polled if each.end is not None and each.end > now]
-        moments += [time for time, other in self.agenda if not self.ranks[other].polls]
+        moments += [time for time, other in self.agenda if not self.turns[other].polls]
         if moments:
             rank.now = max(now, min(moments))
             # Behind all that are ready at the same time, or it would poll for ever.
-            self.agenda.put(math.nextafter(rank.now, math.inf), rank.number)
+            self.agenda.put(math.nextafter(rank.now, math.inf), rank.turn)
             rank.polls, rank.looks = True, 0
             self.pause()
             rank.polls = False
@@ -116,6 +149,6 @@ class Clock:
         """`work` of an idle rank moves: the rank goes on when the first of all that it polls for has arrived."""
         if work in rank.polled and work.end < rank.idle:
             if rank.idle < math.inf:
-                self.agenda.remove(rank.idle, rank.number)
+                self.agenda.remove(rank.idle, rank.turn)
             rank.idle = max(work.end, rank.now)
-            self.agenda.put(rank.idle, rank.number)
+            self.agenda.put(rank.idle, rank.turn)

@@ -1,13 +1,16 @@
 """torch.distributed, simulated: what a rank program talks to."""
 
+from collections import Counter
 from dataclasses import dataclass
 from functools import partial
 
 import torch
 
-from ringtree.collectives import call_names
-from ringtree.simulated import builtin, faults
+from ringtree import algorithms, calls
+from ringtree.collectives import call_names, find
+from ringtree.simulated import faults
 from ringtree.simulated.faults import caller
+from ringtree.simulated.streams import CollectiveWork, Streams
 
 
 @dataclass(frozen=True)
@@ -26,15 +29,17 @@ class SimulatedDist:
     """Speaks like `torch.distributed`, on a virtual clock; made by `simulate`, one for each rank.
 
     Collectives run a named algorithm of `ringtree.algorithms`, so that their cost is known:
-    see `ringtree.simulated.builtin`.
+    see `algorithm_of`.
     """
 
-    __slots__ = ("_rank", "_size", "_post", "_groups")  # and no __getattr__, which would make every call of a method slower
+    __slots__ = ("_rank", "_size", "_post", "_groups", "_streams", "_called", "_collectives")  # and no __getattr__, which would make every call of a method slower
 
     ReduceOp = torch.distributed.ReduceOp
 
     def __init__(self, rank, messages):
         self._rank, self._size, self._post = rank, messages.size, messages.post
+        self._streams = Streams(rank)
+        self._called, self._collectives = Counter(), messages.collectives  # by group: how many by me; what was called
         self._groups = 0  # how many this rank has made: every rank makes the same, so they have the same numbers
 
     def get_rank(self, group=None):
@@ -86,16 +91,46 @@ class SimulatedDist:
             raise faults.no_batch(self._rank.number, operations)
         return self._post(self._rank, operations, caller())
 
+    # -- collectives
+
+    def _call(self, asked, algorithm, place):
+        """Run a collective: at once, or on the group's stream where it is asynchronous or others of the group still run."""
+        group, rank = asked.group, self._rank
+        mine = self.get_rank(group)
+        if mine < 0:
+            return None
+        ranks = tuple(self.get_process_group_ranks(group))
+        asked.refuse(mine, ranks)
+        number = 0 if group is None else group.number
+        self._same_for_all(number, asked, place)
+        if asked.async_op or self._streams.busy(number):
+            stream = self._streams.of(number)
+            work = CollectiveWork(stream, asked, ranks, partial(asked.run, algorithm, Members(self, group, stream)), place)
+            return work if asked.async_op else work.wait() and None
+        began = rank.now
+        asked.run(algorithm, Members(self, group, rank))
+        rank.clock.notes.called(rank.number, asked, ranks, began, began, rank.now, False)
+        return None
+
+    def _same_for_all(self, group, asked, place):
+        """The k-th collective of a group is one for all its ranks; what the others called is known to the first."""
+        count = self._called[group]
+        self._called[group] = count + 1
+        called = self._collectives.setdefault(group, [])
+        if count == len(called):
+            called.append((asked, self._rank.number, place))
+        elif not asked.meets(called[count][0]):
+            raise faults.other_collective(count, called[count], (asked, self._rank.number, place))
+
 
 class Members:
     """What a collective's algorithm talks to: a group's ranks, numbered from 0, with messages apart from the program's own."""
 
     TAG = -1  # no program can use it: torch takes only tags from 0 on
 
-    def __init__(self, dist, group):
+    def __init__(self, dist, group, rank):
         self._dist, self._group = dist, group
-        self._rank, self._post = dist._rank, dist._post
-        self.batch_isend_irecv = dist.batch_isend_irecv
+        self._rank, self._post = rank, dist._post  # the rank, or the stream beside it
 
     def get_rank(self):
         return self._dist.get_rank(self._group)
@@ -118,22 +153,23 @@ class Members:
     def P2POp(self, op, tensor, peer):
         return self._dist.P2POp(op, tensor, None, self._group, self.TAG, peer)
 
-    def root(self, rank, group_rank):
-        """The root's number in the group, from the one of two arguments that is given."""
-        if group_rank is not None:
-            return group_rank
-        ranks = self._dist.get_process_group_ranks(self._group)
-        if (rank or 0) not in ranks:
-            raise ValueError(f"the root is rank {rank}, which is not in the group of ranks {ranks}: give one of them")
-        return ranks.index(rank or 0)
+    def batch_isend_irecv(self, operations):
+        return self._post(self._rank, operations, caller())
 
 
 SENDS = {SimulatedDist.isend: True, SimulatedDist.irecv: False, Members.isend: True, Members.irecv: False}
 
 
+def algorithm_of(name):
+    """What the simulator runs for a collective of `ringtree.collectives`, or for one of torch's functions for it."""
+    return getattr(algorithms, find(name).algorithm)
+
+
 def _collective(name):
+    algorithm = algorithm_of(name)
+
     def call(dist, *args, **kwargs):
-        return builtin.call(name, partial(Members, dist), *args, **kwargs)
+        return dist._call(calls.read(name, args, kwargs), algorithm, caller())
 
     return call
 

@@ -49,7 +49,10 @@ def caller():
 
 
 def _at(work):
-    code, instruction = work.place
+    return _line(*work.place)
+
+
+def _line(code, instruction):
     # a line is worked out only where it is told: that takes longer than a message
     number = next(line for start, end, line in code.co_lines() if start <= instruction < end)
     return describe_place([(code.co_name, number, linecache.getline(code.co_filename, number).strip())])
@@ -63,19 +66,39 @@ def _here():
 # -- a run that cannot go on ---------------------------------------------------
 
 
-def deadlock(ranks):
-    """Of all `ranks`, some wait for ever."""
-    stuck = [rank for rank in ranks if not rank.greenlet.dead]
-    waits = {rank.number: rank.waiting.peer for rank in stuck}
+def deadlock(ranks, streams):
+    """Of all `ranks`, and the streams beside them, some wait for ever."""
+    beside = {stream.number: stream for stream in streams if stream.current is not None}
+    stuck = [rank for rank in ranks if not rank.greenlet.dead or rank.number in beside]
+    waits = {rank.number: _held_by(rank, beside).peer for rank in stuck}
     lines = ["deadlock." if len(stuck) == len(ranks) else f"deadlock: {name_ranks(waits)} can never finish."]
     for rank in stuck:
-        work = rank.waiting
-        done = "" if work.peer in waits else ", which has finished"
-        place = describe_place(program_steps(rank.greenlet.gr_frame))
-        lines.append(f"rank {rank.number} {message_wait(work.sends, work.peer, done)}  [{place}]")
+        work = _held_by(rank, beside)
+        message = message_wait(work.sends, work.peer, "" if work.peer in waits else ", which has finished")
+        if rank.number in beside and (rank.greenlet.dead or work is not rank.waiting):
+            lines.append(f"rank {rank.number} {_beside(rank, beside[rank.number], message)}")
+        else:
+            lines.append(f"rank {rank.number} {message}  [{describe_place(program_steps(rank.greenlet.gr_frame))}]")
     if circle := describe_circle(waits):
         lines.append(circle)
     return Deadlock("\n  ".join(lines), waits)
+
+
+def _held_by(rank, beside):
+    """The half of a message that a rank waits for: its own, or that of a collective beside it."""
+    stream = beside.get(rank.number)
+    return stream.waiting if stream and (rank.greenlet.dead or hasattr(rank.waiting, "stream")) else rank.waiting
+
+
+def _beside(rank, stream, message):
+    """What a rank waits for where that is a collective on a stream, or where it has ended before such a one."""
+    holds = f"its {stream.current.asked.function} {message}  [{_at(stream.current)}]"
+    if rank.greenlet.dead:
+        return f"has ended, and {holds}"
+    where = describe_place(program_steps(rank.greenlet.gr_frame))
+    if rank.waiting is stream.current:
+        return f"waits  [{where}] for a collective: {holds}"
+    return f"waits  [{where}] for its {rank.waiting.asked.function}, which comes behind another one: {holds}"
 
 
 def endless(rank, deadline):
@@ -115,18 +138,42 @@ def with_gaps(work):
     )
 
 
-def touched(work, written):
-    """The running rank uses the buffer of a message that may still be on its way."""
+def touched(work, written, is_written):
+    """The running rank uses a buffer of a message, or of a collective, that may still be on its way."""
     rank = work.rank.number
-    if work.sends:
+    verb = "changes" if written else "reads"
+    if hasattr(work, "asked"):
+        return ProgramError(
+            f"rank {rank} {verb} a buffer of its {work.asked.function}, which may still be running  [{_here()}]: "
+            f"wait() for it first  [{_at(work)}]"
+        )
+    if not is_written:
         return ProgramError(
             f"rank {rank} changes the buffer that it is sending to rank {work.peer}  [{_here()}]: "
             f"wait() for the send first  [{_at(work)}]"
         )
     return ProgramError(
-        f"rank {rank} {'changes' if written else 'reads'} the buffer for a message from rank {work.peer} "
+        f"rank {rank} {verb} the buffer for a message from rank {work.peer} "
         f"that may not have arrived  [{_here()}]: wait() for it first  [{_at(work)}]"
     )
+
+
+# -- collectives that cannot meet ----------------------------------------------
+
+
+def other_collective(count, first, second):
+    """The k-th collectives that two ranks called in one group are not the same. first, second: (asked, rank, place)."""
+    (one, rank, place), (other, another, there) = first, second
+    return ProgramError(
+        f"collective {count + 1} of the group is {_call_text(one)} on rank {rank}  [{_line(*place)}] and {_call_text(other)} on rank "
+        f"{another}  [{_line(*there)}]: all ranks of a group must call the same collectives in the same order"
+    )
+
+
+def _call_text(asked):
+    details = [] if asked.root is None else [f"root {asked.root}"]
+    details += [] if asked.op is None else [str(asked.op).rpartition(".")[2]]
+    return asked.function + (f" ({', '.join(details)})" if details else "")
 
 
 # -- a call that cannot be meant -----------------------------------------------

@@ -22,9 +22,10 @@ class Guard:
         """A tensor is about to be read or `written`. Raises ProgramError where it is in flight."""
         if self.copying:
             return
-        for work in self.clock.ranks[self.clock.running].in_flight:
-            if (written or not work.sends) and overlap(tensor, work.tensor):
-                raise faults.touched(work, written)
+        for work in self.clock.turns[self.clock.running].in_flight:
+            for buffer, is_written in work.touches():
+                if (written or is_written) and overlap(tensor, buffer):
+                    raise faults.touched(work, written, is_written)
 
 
 def overlap(one, other):

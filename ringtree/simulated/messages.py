@@ -22,6 +22,10 @@ class Work:
     peer = property(lambda self: self.operation[2])
     tag = property(lambda self: self.operation[3])
 
+    def touches(self):
+        """(tensor, whether it is written) of what may not be touched, or not be changed, meanwhile."""
+        return ((self.tensor, not self.sends),)
+
     def wait(self, timeout=None):
         rank, end = self.rank, self.end
         if end is None:
@@ -57,8 +61,9 @@ class NotedWork(Work):
         if notes.watch is not None:
             notes.watch.before_wait(rank.number, began)
         Work.wait(self)
-        if rank.now > began:
-            notes.waited(self, began)
+        if rank.now > began and rank.turn == rank.number:  # a stream's wait is not its rank's
+            sends, _, peer, _ = self.operation
+            notes.waited(rank.number, began, rank.now, notes.labels[sends][peer])
         if rank.in_flight is not None:
             rank.in_flight.pop(self, None)
         return True
@@ -81,6 +86,7 @@ class Messages:
         self.unmatched = {}  # by channel, the first of the works that wait for their other half
         self.queues = defaultdict(deque)  # by channel, the others, where there are more
         self.asked = 0
+        self.collectives = {}  # by group, the collectives that were called in it, in order
 
     @property
     def count(self):
@@ -160,7 +166,7 @@ class Messages:
         if rank.idle is not None:
             self.clock.wake(rank, first)
         elif rank.waiting is first:
-            self.agenda.put(end if end > rank.now else rank.now, rank.number)
+            self.agenda.put(end if end > rank.now else rank.now, rank.turn)
 
     def _next_in_queue(self, channel):
         queue = self.queues[channel]

@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from ringtree.trace import Message, Span, Trace
+from ringtree.trace import Call, Message, Span, Trace
 
 # NamedTuples made as plain tuples are: their own constructors take five times as long.
 _message, _span = partial(tuple.__new__, Message), partial(tuple.__new__, Span)
@@ -16,6 +16,7 @@ class Notes:
         self.watch = watch
         self.messages = [] if keep else None
         self.spans = []
+        self.calls = []
         self.labels = [[f"{way} rank {rank}" for rank in range(size)] for way in ("from", "to")]
         self.buffers = [{} for _ in range(size)]  # by rank, its buffers' numbers by their addresses
         self.kept = []  # tensors in them, since no address may be used again
@@ -47,18 +48,22 @@ class Notes:
             self.kept.append(tensor)
         return number, first
 
-    def waited(self, work, began):
-        """A rank has waited for `work` since `began`."""
+    def waited(self, rank, start, end, label):
+        """A rank has waited for a message, or for a collective that ran beside it."""
         if self.messages is not None:
-            rank, (sends, _, peer, _) = work.rank, work.operation
-            self.spans.append(_span((rank.number, began, rank.now, self.labels[sends][peer], "wait")))
+            self.spans.append(_span((rank, start, end, label, "wait")))
 
     def computed(self, rank, start, end, label):
         if self.messages is not None:
             self.spans.append(_span((rank, start, end, label, "compute")))
 
+    def called(self, rank, asked, ranks, posted, start, end, beside):
+        """A rank's collective has run, from start to end; beside: whether the rank went on meanwhile."""
+        if self.messages is not None:
+            self.calls.append(Call(rank, asked.function, ranks, asked.nbytes, posted, start, end, beside))
+
     def trace(self):
         """The run's trace; None if none was to be kept."""
         if self.messages is None:
             return None
-        return Trace(self.messages, size=self.size, spans=self.spans, label="simulated")
+        return Trace(self.messages, size=self.size, spans=self.spans, calls=self.calls, label="simulated")

@@ -14,13 +14,17 @@ The rules of the clock (Hockney's α-β model, ranks with one port out and one i
 - a message starts when both ranks have asked for it and the ports are free; one that
   fits into an earlier gap takes the gap;
 - a blocking send is a rendezvous: it returns when the message has arrived;
-- computing takes no time, but for reducing, which takes γ a byte where γ is given.
+- computing takes no time, but for reducing, which takes γ a byte where γ is given, and for
+  `ringtree.compute`, which takes the seconds that it is given;
+- a collective is an algorithm of `ringtree.algorithms`, and one with async_op=True runs beside its
+  rank: in order within a group, through the same ports as all other messages.
 """
 
 import contextlib
 import gc
 from dataclasses import dataclass
 
+from ringtree import computing
 from ringtree.cost import Link, Machine
 from ringtree.simulated import faults
 from ringtree.simulated.clock import Clock
@@ -76,9 +80,9 @@ def simulate(program, inputs, machine, *, gamma=0.0, trace=True, checked=False, 
     told = told_of_operations(
         reduced=(lambda nbytes: clock.compute(nbytes * gamma, "reduce")) if gamma else None, used=guard and guard.used
     )
-    with Deadline(seconds) as deadline, _fewer_collections(), told:
+    with Deadline(seconds) as deadline, _fewer_collections(), told, computing.inside(clock.computing):
         _run(clock, bodies, messages, deadline)
-    return Simulation([rank.output for rank in clock.ranks], notes.trace(), max(rank.now for rank in clock.ranks), messages.count)
+    return Simulation([rank.output for rank in clock.ranks], notes.trace(), max(each.now for each in clock.turns), messages.count)
 
 
 def _body(program, rank, entry, messages):
@@ -86,18 +90,25 @@ def _body(program, rank, entry, messages):
     arguments = _copied(entry if isinstance(entry, tuple) else (entry,))
 
     def body():
-        try:
+        with _named(rank):
             output = program(*arguments, SimulatedDist(rank, messages))
-        except (ProgramError, TimeIsUp):
-            raise
-        except Exception as error:
-            if isinstance(error, AttributeError) and isinstance(error.obj, SimulatedDist):
-                error.args = (faults.lacks(error.name),)
-            error.add_note(f"raised on simulated rank {rank.number}")
-            raise
         rank.output = arguments[0] if output is None and arguments else output
 
     return body
+
+
+@contextlib.contextmanager
+def _named(rank):
+    """Whatever the program raises is told with its rank."""
+    try:
+        yield
+    except (ProgramError, TimeIsUp):
+        raise
+    except Exception as error:
+        if isinstance(error, AttributeError) and isinstance(error.obj, SimulatedDist):
+            error.args = (faults.lacks(error.name),)
+        error.add_note(f"raised on simulated rank {rank.number}")
+        raise
 
 
 def _run(clock, bodies, messages, deadline):
@@ -105,8 +116,8 @@ def _run(clock, bodies, messages, deadline):
         clock.run(bodies)
     except TimeIsUp:
         raise faults.endless(clock.running, deadline) from None
-    if any(not rank.greenlet.dead for rank in clock.ranks):
-        raise faults.deadlock(clock.ranks)
+    if any(not rank.greenlet.dead for rank in clock.ranks) or any(stream.busy for stream in clock.streams):
+        raise faults.deadlock(clock.ranks, clock.streams)
     messages.check_all_met()
 
 

@@ -1,0 +1,75 @@
+"""Computing, as a rank program says it: so many seconds, whatever runs the program.
+
+    compute(2e-3, "backward", work=lambda: loss.backward())
+
+Simulated, the rank's clock moves on by so much. Live, the work is done, or slept where there is none; a traced rank
+notes it; on an emulated link it lasts so long at least, as the messages there do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import threading
+import time
+import weakref
+
+from ringtree.errors import UsageError
+
+__all__ = ["compute", "inside", "lasting", "noted_by"]
+
+_here = threading.local()  # .clock: (seconds, label) of the simulation that runs in this thread
+_latest = {}  # "noted": the latest that notes spans; "lasting": the latest emulated link
+
+
+def compute(seconds: float, label: str = "", work=None):
+    """Compute for `seconds`; in a simulation that is all, and live it is what `work()` does.
+
+    seconds: 0 or more. label: what a timeline writes on it. work: a function without arguments; it is not called in a
+    simulation. Live it is called, and without one the rank sleeps for `seconds`. On ranks whose latest link is an
+    emulated one (`ringtree.emulate`) it lasts `seconds` at least. The latest `ringtree.traced` notes the span.
+
+    Returns what `work` returns, None where it is not called. Raises UsageError for seconds that are no number from 0 on,
+    and for work that cannot be called.
+    """
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not (math.isfinite(seconds) and seconds >= 0):
+        raise UsageError(f"compute got seconds={seconds!r}: give how long it takes, a finite number of seconds, 0 or more")
+    if work is not None and not callable(work):
+        raise UsageError(f"compute got work={work!r}: give a function without arguments, or leave it out")
+    clock = getattr(_here, "clock", None)
+    if clock is not None:
+        clock(seconds, label)
+        return None
+    start = time.monotonic()
+    result = work() if work is not None else None
+    if work is None or _of("lasting"):
+        time.sleep(max(0.0, start + seconds - time.monotonic()))
+    if noting := _of("noted"):
+        noting.computed(start, time.monotonic(), label)
+    return result
+
+
+@contextlib.contextmanager
+def inside(clock):
+    """While this is open, `compute` in this thread calls clock(seconds, label)."""
+    before = getattr(_here, "clock", None)
+    _here.clock = clock
+    try:
+        yield
+    finally:
+        _here.clock = before
+
+
+def noted_by(notes) -> None:
+    """From now on `compute` calls notes.computed(start, end, label), for as long as `notes` lives."""
+    _latest["noted"] = weakref.ref(notes)
+
+
+def lasting(link) -> None:
+    """From now on `compute` lasts as long as it says, for as long as `link` lives."""
+    _latest["lasting"] = weakref.ref(link)
+
+
+def _of(what):
+    found = _latest.get(what)
+    return found and found()
