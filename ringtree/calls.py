@@ -32,7 +32,8 @@ OPERATIONS = {
     ReduceOp.BOR: torch.bitwise_or,
     ReduceOp.BXOR: torch.bitwise_xor,
 }
-# What torch sums or averages of complex numbers; it refuses to order them or to take their bits.
+BITWISE = {ReduceOp.BAND, ReduceOp.BOR, ReduceOp.BXOR}
+# What torch does with complex numbers; it refuses to order them or to take their bits.
 FOR_COMPLEX = {ReduceOp.SUM, ReduceOp.AVG}
 
 
@@ -78,6 +79,8 @@ class Asked:
 
         rank: mine in the group; ranks: the group's. Raises TypeError for what is no tensor, ValueError for the rest.
         """
+        if type(self.async_op) is not bool:
+            raise TypeError(f"{self.function} was given async_op={_short(self.async_op)}: give True or False")
         for name, given in zip(self.names, self.tensors):
             self._refuse_type(name, given)
         given = [tensor for each in self.tensors for tensor in _listed(each)]
@@ -98,7 +101,7 @@ class Asked:
     def _refuse_type(self, name, given):
         if self.form == "list" and name.endswith("list"):
             optional = self.row.root and not given  # a rank that is not the root gives none
-            if not optional and not (isinstance(given, list | tuple) and given and all(map(_is_tensor, given))):
+            if not optional and not (isinstance(given, list) and all(map(_is_tensor, given))):
                 raise TypeError(f"{self.function} was given {name}={_short(given)}: give a list of tensors")
         elif not _is_tensor(given):
             raise TypeError(f"{self.function} was given {name}={_short(given)}: give a tensor")
@@ -108,6 +111,8 @@ class Asked:
             raise TypeError(f"{self.function} was given op={_short(self.op)}: give one of dist.ReduceOp, such as dist.ReduceOp.SUM")
         if given[0].dtype.is_complex and self.op not in FOR_COMPLEX:
             raise ValueError(f"{self.function} does not support {self.op} on complex tensors: give SUM or AVG")
+        if self.op in BITWISE and given[0].dtype.is_floating_point:
+            raise ValueError(f"{self.function} cannot use {self.op} on {given[0].dtype}: give a tensor of whole numbers")
 
     def _find_root(self, ranks):
         name = self.row.root
@@ -137,15 +142,16 @@ class Asked:
             for name, given in zip(self.names, self.tensors):
                 if name.endswith("list") and given and len(given) != size:
                     raise ValueError(f"{self.function} was given {name} of {len(given)} tensors: give {size}, one for each rank")
-            if self.row.root and rank == self.root:
-                shard, whole = self.tensors
-                if wrong := [each for each in whole if each.numel() != shard.numel()]:
-                    raise ValueError(
-                        f"{self.function} was given tensors of {shard.numel()} and {wrong[0].numel()} elements: give all one size"
-                    )
+            self._refuse_shards(rank)
         elif self.form == "flat" and self.row.before == "blocks":
             for name, given, cuts in zip(self.names, self.tensors, self.sizes):
                 self._refuse_cuts(name, given, cuts, size)
+            kept = [_blocks(given, cuts, size)[rank].numel() for given, cuts in zip(self.tensors, self.sizes)]
+            if kept[0] != kept[1]:
+                raise ValueError(
+                    f"{self.function}: of {self.names[1]} this rank keeps {kept[1]} elements for itself, and {self.names[0]} has "
+                    f"{kept[0]} for them: give both one size"
+                )
         elif self.form == "flat":
             whole, shard = sorted((each.numel() for each in self.tensors), reverse=True)
             expected = (self.tensors[0].numel(), self.tensors[1].numel()) == (
@@ -156,6 +162,17 @@ class Asked:
                     f"{self.function} was given {self.names[0]} of {self.tensors[0].numel()} elements and {self.names[1]} of "
                     f"{self.tensors[1].numel()}: one must be {size} times the other, once for each rank"
                 )
+
+    def _refuse_shards(self, rank):
+        """All shards have one size. NCCL takes lists of several sizes too, as one broadcast for each; Gloo does not."""
+        if self.row.before == "blocks" or (self.row.root and rank != self.root):
+            return
+        shard, whole = sorted(self.tensors, key=lambda given: isinstance(given, list))
+        other = next((each for each in whole if each.numel() != shard.numel()), None)
+        if other is not None:
+            raise ValueError(
+                f"{self.function} was given a tensor of {shard.numel()} elements, and in the list one of {other.numel()}: give all one size"
+            )
 
     def _refuse_cuts(self, name, given, cuts, size):
         length = given.shape[0] if len(given.shape) else 0

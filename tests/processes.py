@@ -48,6 +48,10 @@ class Processes:
             raise AssertionError("\n".join(problems))
         return [result for result, _ in answers]
 
+    @property
+    def alive(self) -> bool:
+        return all(process.is_alive() for process in self._processes)
+
     def stop(self) -> None:
         for process in self._processes:
             process.kill()

@@ -550,8 +550,8 @@ def test_a_new_row_of_the_table_is_a_collective_of_the_simulator(monkeypatch):
         tensor.mul_(2)
         algorithms.mst_reduce(tensor, dist, root, op)
 
-    calls = {"double_reduce": "one"}
-    row = replace(collectives_table.find("reduce"), name="double_reduce", calls=calls, algorithm="double_then_reduce")
+    functions = {"double_reduce": "one"}
+    row = replace(collectives_table.find("reduce"), name="double_reduce", calls=functions, algorithm="double_then_reduce")
     monkeypatch.setattr(collectives_table, "TABLE", (*collectives_table.TABLE, row))
     monkeypatch.setattr(dist, "double_reduce", double_reduce, raising=False)
     monkeypatch.setattr(algorithms, "double_then_reduce", double_then_reduce, raising=False)

@@ -21,15 +21,13 @@ class Group:
     number: int
 
 
-def _global(group, rank):
-    return rank if group is None else group.ranks[rank]
-
-
 class SimulatedDist:
     """Speaks like `torch.distributed`, on a virtual clock; made by `simulate`, one for each rank.
 
     Collectives run a named algorithm of `ringtree.algorithms`, so that their cost is known:
-    see `algorithm_of`.
+    see `algorithm_of`. What torch refuses with any backend is refused, for its reason. Where backends differ, tensors with
+    gaps and lengths that cannot be shared out are refused as by NCCL, lists of several lengths as by Gloo; and types that
+    Gloo does not reduce are taken.
     """
 
     __slots__ = ("_rank", "_size", "_post", "_groups", "_streams", "_called", "_collectives")  # and no __getattr__, which would make every call of a method slower
@@ -46,19 +44,26 @@ class SimulatedDist:
         rank = self._rank.number
         if group is None:
             return rank
+        self.get_process_group_ranks(group)
         return group.ranks.index(rank) if rank in group.ranks else -1
 
     def get_world_size(self, group=None):
         return self._size if group is None else len(group.ranks)
 
     def get_global_rank(self, group, group_rank):
-        return _global(group, group_rank)
+        return self._peer(None, group, group_rank)
 
     def get_process_group_ranks(self, group=None):
-        return list(range(self._size)) if group is None else list(group.ranks)
+        if group is None:
+            return list(range(self._size))
+        if type(group) is not Group:
+            raise ValueError(f"group={group!r} is no group: give one that new_group returned, or leave it out for all ranks")
+        return list(group.ranks)
 
     def new_group(self, ranks=None, **_):
         """A group of these ranks. Every rank calls it, in the same order, as with torch."""
+        if strangers := [rank for rank in ranks or () if rank not in range(self._size)]:
+            raise ValueError(f"new_group was given rank {strangers[0]!r}: give ranks from 0 to {self._size - 1}")
         self._groups += 1
         return Group(tuple(sorted(range(self._size) if ranks is None else ranks)), self._groups)
 
@@ -82,14 +87,40 @@ class SimulatedDist:
             sends = SENDS[op.__func__]
         except (AttributeError, KeyError, TypeError):
             raise faults.no_operation(self._rank.number, op) from None
+        if group_peer is None and group is None and not tag:
+            return sends, tensor, peer, 0  # as most are
+        return sends, tensor, self._peer(peer, group, group_peer), self._tag(tag, group)
+
+    def _peer(self, peer, group, group_peer):
+        """The other rank, from the one of two arguments that is given."""
         if group_peer is not None:
-            peer = _global(group, group_peer)
-        return sends, tensor, peer, tag if group is None else (group.number, tag)
+            if peer is not None:
+                raise ValueError(f"a message was given rank {peer} and group rank {group_peer}: give one of them")
+            ranks = self.get_process_group_ranks(group)
+            if type(group_peer) is not int or not 0 <= group_peer < len(ranks):
+                raise ValueError(f"a message was given group rank {group_peer!r}: give 0 to {len(ranks) - 1}")
+            return ranks[group_peer]
+        if peer not in (ranks := self.get_process_group_ranks(group)):
+            raise ValueError(f"a message was given rank {peer!r}, which is not in the group of ranks {ranks}: give one of them")
+        return peer
+
+    def _tag(self, tag, group):
+        if type(tag) is not int or tag < 0:
+            raise ValueError(f"a message was given tag={tag!r}: give a whole number, 0 or more")
+        return tag if group is None else (group.number, tag)
 
     def batch_isend_irecv(self, operations):
         if not operations or type(operations) is not list:
             raise faults.no_batch(self._rank.number, operations)
-        return self._post(self._rank, operations, caller())
+        works = self._post(self._rank, operations, caller())
+        if type(operations[0][3]) is tuple or self._groups:
+            self._refuse_several_groups(operations)
+        return works
+
+    def _refuse_several_groups(self, operations):
+        groups = {tag[0] if type(tag) is tuple else 0 for _, _, _, tag in operations}
+        if len(groups) > 1:
+            raise faults.several_groups(self._rank.number)
 
     # -- collectives
 
@@ -129,14 +160,15 @@ class Members:
     TAG = -1  # no program can use it: torch takes only tags from 0 on
 
     def __init__(self, dist, group, rank):
-        self._dist, self._group = dist, group
         self._rank, self._post = rank, dist._post  # the rank, or the stream beside it
+        self._mine, self._ranks = dist.get_rank(group), range(dist.get_world_size()) if group is None else group.ranks
+        self._tag = self.TAG if group is None else (group.number, self.TAG)
 
     def get_rank(self):
-        return self._dist.get_rank(self._group)
+        return self._mine
 
     def get_world_size(self):
-        return self._dist.get_world_size(self._group)
+        return len(self._ranks)
 
     def isend(self, tensor, dst):
         return self._post(self._rank, (self.P2POp(self.isend, tensor, dst),), caller())[0]
@@ -151,7 +183,7 @@ class Members:
         self._post(self._rank, (self.P2POp(self.irecv, tensor, src),), caller())[0].wait()
 
     def P2POp(self, op, tensor, peer):
-        return self._dist.P2POp(op, tensor, None, self._group, self.TAG, peer)
+        return SENDS[op.__func__], tensor, self._ranks[peer], self._tag
 
     def batch_isend_irecv(self, operations):
         return self._post(self._rank, operations, caller())

@@ -138,6 +138,11 @@ def with_gaps(work):
     )
 
 
+def no_tensor(work):
+    verb = "send" if work.sends else "receive into"
+    return TypeError(f"rank {work.rank.number} wants to {verb} a {type(work.tensor).__name__}  [{_at(work)}]: give a tensor")
+
+
 def touched(work, written, is_written):
     """The running rank uses a buffer of a message, or of a collective, that may still be on its way."""
     rank = work.rank.number
@@ -191,6 +196,10 @@ def no_operation(rank, op):
 def no_batch(rank, operations):
     given = "an empty list" if operations == [] else f"a {type(operations).__name__}"
     return _misuse(rank, f"gives batch_isend_irecv {given}: give it a list of one or more dist.P2POp")
+
+
+def several_groups(rank):
+    return _misuse(rank, "gives batch_isend_irecv messages of several groups: give one batch for each group")
 
 
 def no_entry(rank, entry):

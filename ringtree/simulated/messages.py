@@ -148,9 +148,12 @@ class Messages:
             send, receive = first, work
         _, source, dst, _ = send.operation
         _, target, src, _ = receive.operation
-        nbytes = source.nbytes
-        if nbytes != target.nbytes or source.dtype is not target.dtype:
-            raise faults.mismatch(send, receive)
+        try:
+            nbytes = source.nbytes
+            if nbytes != target.nbytes or source.dtype is not target.dtype:
+                raise faults.mismatch(send, receive)
+        except AttributeError:
+            raise faults.no_tensor(receive if hasattr(source, "nbytes") else send) from None
         if not (source.is_contiguous() and target.is_contiguous()):
             raise faults.with_gaps(receive if source.is_contiguous() else send)
         ready, asked = work.posted, first.posted
@@ -175,5 +178,8 @@ class Messages:
             del self.queues[channel]
 
     def check_all_met(self):
+        for work in self.unmatched.values():
+            if not hasattr(work.tensor, "nbytes"):
+                raise faults.no_tensor(work)
         if self.unmatched:
             raise faults.never_met(self.unmatched.values())
