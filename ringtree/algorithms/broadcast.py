@@ -4,7 +4,7 @@ Each function is a whole rank program. `dist` is `torch.distributed`, or anythin
 speaks like it. Costs are for n bytes on p ranks over links of α + nβ.
 """
 
-from itertools import accumulate, pairwise
+from itertools import accumulate
 
 
 def flat_broadcast(tensor, dist, root=0):
@@ -54,21 +54,14 @@ def chain_broadcast(tensor, dist, root=0, chunks=8):
     rank, size = dist.get_rank(), dist.get_world_size()
     left, right = (rank - 1) % size, (rank + 1) % size
     parts = tensor.tensor_split(chunks)
-    if rank == root:
-        for part in parts if size > 1 else ():
-            dist.send(part, right)
-    elif right == root:
-        for part in parts:
-            dist.recv(part, left)
-    else:
-        dist.recv(parts[0], left)
-        for here, coming in pairwise(parts):
-            for work in dist.batch_isend_irecv([
-                dist.P2POp(dist.isend, here, right),
-                dist.P2POp(dist.irecv, coming, left),
-            ]):  # fmt: skip
-                work.wait()
-        dist.send(parts[-1], right)
+    for step in range(chunks + 1):
+        batch = []
+        if step > 0 and right != root:
+            batch.append(dist.P2POp(dist.isend, parts[step - 1], right))
+        if step < chunks and rank != root:
+            batch.append(dist.P2POp(dist.irecv, parts[step], left))
+        for work in dist.batch_isend_irecv(batch) if batch else ():
+            work.wait()
 
 
 def scatter_all_gather_broadcast(tensor, dist, root=0):

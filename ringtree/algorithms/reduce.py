@@ -5,8 +5,6 @@ speaks like it. `op` is called as op(a, b, out=a): torch.add, torch.maximum, tor
 Costs are for n bytes on p ranks over links of α + nβ, with γ to reduce a byte.
 """
 
-from itertools import pairwise
-
 import torch
 
 
@@ -63,21 +61,14 @@ def chain_reduce(tensor, dist, root=0, op=torch.add, chunks=8):
     rank, size = dist.get_rank(), dist.get_world_size()
     left, right = (rank - 1) % size, (rank + 1) % size
     parts = tensor.tensor_split(chunks)
-    if left == root:
-        for part in parts if size > 1 else ():
-            dist.send(part, right)
-        return
-    for part in parts if rank == root else parts[:1]:
-        received = torch.empty_like(part)
-        dist.recv(received, left)
-        op(part, received, out=part)
-    for here, coming in pairwise(parts) if rank != root else ():
-        received = torch.empty_like(coming)
-        for work in dist.batch_isend_irecv([
-            dist.P2POp(dist.isend, here, right),
-            dist.P2POp(dist.irecv, received, left),
-        ]):  # fmt: skip
+    for step in range(chunks + 1):
+        batch, received = [], None
+        if step > 0 and rank != root:
+            batch.append(dist.P2POp(dist.isend, parts[step - 1], right))
+        if step < chunks and left != root:
+            received = torch.empty_like(parts[step])
+            batch.append(dist.P2POp(dist.irecv, received, left))
+        for work in dist.batch_isend_irecv(batch) if batch else ():
             work.wait()
-        op(coming, received, out=coming)
-    if rank != root:
-        dist.send(parts[-1], right)
+        if received is not None:
+            op(parts[step], received, out=parts[step])

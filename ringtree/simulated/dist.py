@@ -30,7 +30,7 @@ class SimulatedDist:
     Gloo does not reduce are taken.
     """
 
-    __slots__ = ("_rank", "_size", "_post", "_groups", "_streams", "_called", "_collectives")  # and no __getattr__, which would make every call of a method slower
+    __slots__ = ("_rank", "_size", "_post", "_made", "_streams", "_called", "_collectives")  # and no __getattr__, which would make every call of a method slower
 
     ReduceOp = torch.distributed.ReduceOp
 
@@ -38,7 +38,7 @@ class SimulatedDist:
         self._rank, self._size, self._post = rank, messages.size, messages.post
         self._streams = Streams(rank)
         self._called, self._collectives = Counter(), messages.collectives  # by group: how many by me; what was called
-        self._groups = 0  # how many this rank has made: every rank makes the same, so they have the same numbers
+        self._made = [None]  # this rank's groups: every rank makes the same, so they have the same numbers
 
     def get_rank(self, group=None):
         rank = self._rank.number
@@ -64,8 +64,9 @@ class SimulatedDist:
         """A group of these ranks. Every rank calls it, in the same order, as with torch."""
         if strangers := [rank for rank in ranks or () if rank not in range(self._size)]:
             raise ValueError(f"new_group was given rank {strangers[0]!r}: give ranks from 0 to {self._size - 1}")
-        self._groups += 1
-        return Group(tuple(sorted(range(self._size) if ranks is None else ranks)), self._groups)
+        group = Group(tuple(sorted(range(self._size) if ranks is None else ranks)), len(self._made))
+        self._made.append(group)
+        return group
 
     def isend(self, tensor, dst=None, group=None, tag=0, group_dst=None):
         return self._post(self._rank, (self.P2POp(self.isend, tensor, dst, group, tag, group_dst),), caller())[0]
@@ -113,7 +114,7 @@ class SimulatedDist:
         if not operations or type(operations) is not list:
             raise faults.no_batch(self._rank.number, operations)
         works = self._post(self._rank, operations, caller())
-        if type(operations[0][3]) is tuple or self._groups:
+        if type(operations[0][3]) is tuple or len(self._made) > 1:
             self._refuse_several_groups(operations)
         return works
 

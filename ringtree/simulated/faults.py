@@ -18,7 +18,10 @@ class ProgramError(Exception):
 
 
 class Deadlock(ProgramError):
-    """Ranks wait for what never comes. waits: from each waiting rank to the rank it waits for."""
+    """Ranks wait for what never comes. waits: from each waiting rank to the rank it waits for. rules: the names of
+    NCCL's rules that hold them, where it is a deadlock by those."""
+
+    rules = ()
 
     def __init__(self, text, waits):
         super().__init__(text)
@@ -49,10 +52,11 @@ def caller():
 
 
 def _at(work):
-    return _line(*work.place)
+    return line_text(*work.place)
 
 
-def _line(code, instruction):
+def line_text(code, instruction):
+    """Where a call stands: `caller`'s code and instruction, in words."""
     # a line is worked out only where it is told: that takes longer than a message
     number = next(line for start, end, line in code.co_lines() if start <= instruction < end)
     return describe_place([(code.co_name, number, linecache.getline(code.co_filename, number).strip())])
@@ -170,8 +174,8 @@ def other_collective(count, first, second):
     """The k-th collectives that two ranks called in one group are not the same. first, second: (asked, rank, place)."""
     (one, rank, place), (other, another, there) = first, second
     return ProgramError(
-        f"collective {count + 1} of the group is {_call_text(one)} on rank {rank}  [{_line(*place)}] and {_call_text(other)} on rank "
-        f"{another}  [{_line(*there)}]: all ranks of a group must call the same collectives in the same order"
+        f"collective {count + 1} of the group is {_call_text(one)} on rank {rank}  [{line_text(*place)}] and {_call_text(other)} on rank "
+        f"{another}  [{line_text(*there)}]: all ranks of a group must call the same collectives in the same order"
     )
 
 

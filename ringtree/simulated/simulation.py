@@ -26,13 +26,15 @@ from dataclasses import dataclass
 
 from ringtree import computing
 from ringtree.cost import Link, Machine
-from ringtree.simulated import faults
+from ringtree.errors import UsageError
+from ringtree.simulated import faults, nccl_rules
 from ringtree.simulated.clock import Clock
 from ringtree.simulated.deadline import Deadline, TimeIsUp
 from ringtree.simulated.dist import SimulatedDist
 from ringtree.simulated.faults import ProgramError
 from ringtree.simulated.guard import Guard
 from ringtree.simulated.messages import Messages
+from ringtree.simulated.nccl_calls import NcclDist
 from ringtree.simulated.network import Network
 from ringtree.simulated.notes import Notes
 from ringtree.simulated.torch_modes import told_of_operations
@@ -49,7 +51,7 @@ class Simulation:
     messages: int
 
 
-def simulate(program, inputs, machine, *, gamma=0.0, trace=True, checked=False, seconds=60.0, watch=None):
+def simulate(program, inputs, machine, *, gamma=0.0, trace=True, checked=False, seconds=60.0, watch=None, rules="gloo"):
     """Run `program(*inputs[rank], dist)` on every rank of `machine`.
 
     program: a rank program. Its output is what it returns, or its first input where it
@@ -64,11 +66,15 @@ def simulate(program, inputs, machine, *, gamma=0.0, trace=True, checked=False, 
     seconds: real time after which a program that does not end is stopped.
     watch: told as watch.before_wait(rank, now) when a rank is about to wait, and as
         watch.on_message(message, sent, received) just before the one tensor is copied into the other.
+    rules: "nccl" also asks whether the program can end by NCCL's rules of pairing (`ringtree.simulated.nccl_rules`), with
+        communicators made when first used and with all made at the start. Results and times stay those of "gloo".
 
     Returns a `Simulation`. Raises Deadlock; ProgramError for a message that is never
     received, for sizes or dtypes that differ, and for what `checked` finds; and whatever
     the program itself raises, with a note that names the rank.
     """
+    if rules not in ("gloo", "nccl"):
+        raise UsageError(f'simulate got rules={rules!r}: give "gloo" or "nccl"')
     if not inputs:
         raise ValueError("simulate got no inputs: give one entry for each rank, at least one")
     machine = Machine(machine) if isinstance(machine, Link) else machine
@@ -76,22 +82,29 @@ def simulate(program, inputs, machine, *, gamma=0.0, trace=True, checked=False, 
     clock = Clock(len(inputs), notes)
     guard = Guard(clock) if checked else None
     messages = Messages(clock, Network(machine, len(inputs)), notes, guard, late=gamma > 0)
-    bodies = [_body(program, rank, entry, messages) for rank, entry in zip(clock.ranks, inputs)]
+    issued = [[] for _ in inputs] if rules == "nccl" else None
+    dists = [NcclDist(rank, messages, issued[rank.number]) if issued else SimulatedDist(rank, messages) for rank in clock.ranks]
+    bodies = [_body(program, dist, entry) for dist, entry in zip(dists, inputs)]
     told = told_of_operations(
-        reduced=(lambda nbytes: clock.compute(nbytes * gamma, "reduce")) if gamma else None, used=guard and guard.used
+        reduced=(lambda nbytes: clock.compute(nbytes * gamma, "reduce")) if gamma else None,
+        used=guard and guard.used,
+        read=issued and (lambda: issued[clock.turns[clock.running].number].append(("read", None))),
     )
     with Deadline(seconds) as deadline, _fewer_collections(), told, computing.inside(clock.computing):
         _run(clock, bodies, messages, deadline)
+    if issued:
+        nccl_rules.check(issued)
     return Simulation([rank.output for rank in clock.ranks], notes.trace(), max(each.now for each in clock.turns), messages.count)
 
 
-def _body(program, rank, entry, messages):
+def _body(program, dist, entry):
     """What one rank runs."""
+    rank = dist._rank
     arguments = _copied(entry if isinstance(entry, tuple) else (entry,))
 
     def body():
         with _named(rank):
-            output = program(*arguments, SimulatedDist(rank, messages))
+            output = program(*arguments, dist)
         rank.output = arguments[0] if output is None and arguments else output
 
     return body

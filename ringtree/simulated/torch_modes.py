@@ -12,37 +12,41 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from ringtree.simulated.sketch import REDUCING, Sketch
 
 REDUCTIONS = {*REDUCING, "add_", "mul_"}
+VALUES = {"_local_scalar_dense", "equal", "is_nonzero"}  # operations that give a number, not a tensor
 
 
 @contextlib.contextmanager
-def told_of_operations(reduced=None, used=None):
+def told_of_operations(reduced=None, used=None, read=None):
     """While this is open, tensor operations are told of.
 
     reduced: called as reduced(nbytes) after an operation has reduced so many bytes.
     used: called as used(tensor, written) before an operation reads a tensor or writes it.
+    read: called as read() where the program needs the value of a tensor, which holds it where tensors are on a GPU.
     """
     with contextlib.ExitStack() as modes:
-        if used:
-            modes.enter_context(_Reads(used))
+        if used or read:
+            modes.enter_context(_Reads(used, read))
         if reduced:
             modes.enter_context(_Sketches(reduced))
-        if used or reduced:
-            modes.enter_context(_Operations(reduced, used))
+        if used or reduced or read:
+            modes.enter_context(_Operations(reduced, used, read))
         yield
 
 
 class _Operations(TorchDispatchMode):
     """Sees each operation on tensors."""
 
-    def __init__(self, reduced, used):
+    def __init__(self, reduced, used, read):
         super().__init__()
-        self.reduced, self.used = reduced, used
+        self.reduced, self.used, self.read = reduced, used, read
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         kwargs = kwargs or {}
         if self.used and not function.is_view:
             for tensor, written in _used(function, args, kwargs):
                 self.used(tensor, written)
+        if self.read and function._schema.name.removeprefix("aten::") in VALUES:
+            self.read()
         result = function(*args, **kwargs)
         if self.reduced and function._schema.name.removeprefix("aten::") in REDUCTIONS:
             self.reduced(result.nbytes)
@@ -63,13 +67,16 @@ def _used(function, args, kwargs):
 class _Reads(TorchFunctionMode):
     """Sees what reads a tensor without an operation of its own."""
 
-    def __init__(self, used):
+    def __init__(self, used, read):
         super().__init__()
-        self.used = used
+        self.used, self.read = used, read
 
     def __torch_function__(self, function, types, args=(), kwargs=None):
         if function in (torch.Tensor.tolist, torch.Tensor.numpy):
-            self.used(args[0], False)
+            if self.used:
+                self.used(args[0], False)
+            if self.read:
+                self.read()
         return function(*args, **(kwargs or {}))
 
 
