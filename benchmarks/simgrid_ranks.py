@@ -25,8 +25,11 @@ PLAIN_MODEL = [
     "--cfg=network/TCP-gamma:1e20",
     "--cfg=network/crosstraffic:0",
     "--cfg=contexts/stack-size:128",
+    "--cfg=surf/precision:1e-12",
+    "--cfg=maxmin/precision:1e-12",
     "--log=root.thres:critical",
 ]
+SPEED = 1e9  # of a host: to execute SPEED flops takes a second
 sent = 0
 
 
@@ -81,23 +84,27 @@ def pairs(name, size):
     return sorted({(message.src, message.dst) for message in trace})
 
 
-def main():
-    name, size, elements, alpha, beta = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), *map(float, sys.argv[4:])
+def run_on_ranks(size, pairs, alpha, beta, program):
+    """Run program(dist) on every rank; returns the makespan. pairs: the ordered pairs of ranks that need a link. Once a process."""
     engine = Engine(["simgrid", *PLAIN_MODEL])
     zone = NetZone.create_full_zone("ranks")
-    hosts = [zone.create_host(f"rank{rank}", 1e9) for rank in range(size)]
-    for src, dst in pairs(name, size):
+    hosts = [zone.create_host(f"rank{rank}", SPEED) for rank in range(size)]
+    for src, dst in pairs:
         link = zone.create_link(f"{src}-{dst}", 1 / beta).set_latency(alpha).seal()
         zone.add_route(hosts[src].netpoint, hosts[dst].netpoint, None, None, [LinkInRoute(link)], False)
     zone.seal()
-    program = getattr(algorithms, name)
     for rank in range(size):
-        Actor.create(f"rank{rank}", hosts[rank], program, Sketch(elements), Dist(rank, size))
-    began = time.perf_counter()
+        Actor.create(f"rank{rank}", hosts[rank], program, Dist(rank, size))
     engine.run()
-    seconds = time.perf_counter() - began
-    clock = Engine.clock if not callable(Engine.clock) else Engine.clock()
-    print(json.dumps({"makespan": clock, "messages": sent, "seconds": seconds}))
+    return Engine.clock if not callable(Engine.clock) else Engine.clock()
+
+
+def main():
+    name, size, elements, alpha, beta = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), *map(float, sys.argv[4:])
+    used, algorithm = pairs(name, size), getattr(algorithms, name)
+    began = time.perf_counter()
+    makespan = run_on_ranks(size, used, alpha, beta, lambda dist: algorithm(Sketch(elements), dist))
+    print(json.dumps({"makespan": makespan, "messages": sent, "seconds": time.perf_counter() - began}))
 
 
 if __name__ == "__main__":

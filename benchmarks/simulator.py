@@ -66,11 +66,16 @@ def ours(name, inputs):
 
 
 def simgrid(python, name, size, elements):
+    return on_simgrid(python, "simgrid_ranks.py", name, size, elements, LINK.alpha, LINK.beta)
+
+
+def on_simgrid(python, script, *arguments, given=""):
+    """What a script of this folder answers under a Python that has SimGrid; None, and why, where it has not."""
     paths = os.pathsep.join([str(HERE.parent), *site.getsitepackages()])
-    command = [python, str(HERE / "simgrid_ranks.py"), name, size, elements, LINK.alpha, LINK.beta]
     done = subprocess.run(
-        list(map(str, command)), env={**os.environ, "PYTHONPATH": paths}, capture_output=True, text=True
-    )
+        [python, str(HERE / script), *map(str, arguments)],
+        env={**os.environ, "PYTHONPATH": paths}, input=given, capture_output=True, text=True,
+    )  # fmt: skip
     if done.returncode:
         print(f"  SimGrid was not run: {done.stderr.strip().splitlines()[-1]}", file=sys.stderr)
         return None
