@@ -118,6 +118,11 @@ class Trace(list):
         if not notes or [each.rank for each in notes] != list(range(notes[0].size)):
             ranks = [each.rank for each in notes]
             raise ValueError(f"A trace needs the notes of every rank, once each; these are of ranks {ranks}.")
+        if unfinished := [call for each in notes for call in each.calls if call.end is None]:
+            raise ValueError(
+                f"Rank {unfinished[0].rank} has not waited for its {unfinished[0].operation}: wait() for every collective before "
+                "the trace is joined."
+            )
         messages = [_join(send, receive) for send, receive in _pairs(notes)]
         spans = [span for each in notes for span in each.spans]
         calls = [call for each in notes for call in each.calls]

@@ -43,7 +43,7 @@ def traced_messages(dist, name, count):
     live = traced(dist)
     row = find(name)
     program_of(row, **options_of(row, SIZE))(inputs_of(SIZE, count, torch.float32)[dist.get_rank()], live)
-    trace = live.gather()
+    trace = live.trace()
     return sorted((each.src, each.dst, each.nbytes) for each in trace), trace.bytes_sent
 
 

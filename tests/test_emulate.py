@@ -9,9 +9,11 @@ import pytest
 import torch
 from processes import Processes, shared
 
+from ringtree import compute
 from ringtree.cost import Link
 from ringtree.live.emulated import emulate
 from ringtree.live.referee import Post
+from ringtree.live.tracing import traced
 
 # So slow a link that a busy machine, where each message may be 20 ms late, does not matter much.
 LINK = Link(alpha=100e-3, beta=50e-9)
@@ -322,13 +324,14 @@ def complaint(dist, name):
         "beyond": lambda: link.send(torch.ones(1), dst=4),
         "anyone": lambda: link.recv(torch.ones(1)),
         "strided": lambda: link.send(torch.ones(2, 2).t(), dst=(link.get_rank() + 1) % 4),
-        "group": lambda: link.send(torch.ones(1), dst=(link.get_rank() + 1) % 4, group=dist.group.WORLD),
-        "collective": lambda: link.all_reduce(torch.ones(1)),
+        "two peers": lambda: link.send(torch.ones(1), dst=1, group_dst=1),
+        "no tensor": lambda: link.all_reduce([1.0]),
+        "unknown": lambda: link.monitored_barrier(),
         "foreign operation": lambda: link.P2POp(dist.isend, torch.ones(1), 1),
     }
     try:
         calls[name]()
-    except (ValueError, AttributeError) as problem:
+    except (ValueError, TypeError, AttributeError) as problem:
         return f"{type(problem).__name__}: {problem}"
 
 
@@ -339,8 +342,9 @@ def complaint(dist, name):
         ("beyond", "ValueError: Rank 2 gave dst=4; expected another rank, from 0 to 3."),
         ("anyone", "ValueError: Rank 2 gave src=None; expected another rank, from 0 to 3."),
         ("strided", "ValueError: A message from rank 2 to rank 3 needs a contiguous tensor: call .contiguous() first."),
-        ("group", "ValueError: The emulated link knows one group, the whole world: leave group= out."),
-        ("collective", "AttributeError: The emulated link has no 'all_reduce': it carries point-to-point messages"),
+        ("two peers", "ValueError: A message was given dst= and group_dst=: give one of them."),
+        ("no tensor", "TypeError: all_reduce was given tensor=[1.0]: give a tensor"),
+        ("unknown", "AttributeError: The emulated link has no 'monitored_barrier': it carries send, recv, isend"),
         ("foreign operation", "ValueError: P2POp was given <function isend"),
     ],
 )
@@ -451,3 +455,97 @@ def test_a_new_process_group_gets_a_new_link_and_a_rank_that_is_gone_is_named(tm
 def test_a_post_knows_whose_half_it_is():
     assert Post(0, True, 2, 3, 0, 4, "torch.float32", 0.1, 0.0).rank == 2
     assert Post(0, False, 2, 3, 0, 4, "torch.float32", 0.0, 0.0).rank == 3
+
+
+# -- collectives ---------------------------------------------------------------
+
+
+def every_collective(dist):
+    """The simulator's test of all collectives, on an emulated link."""
+    from test_simulate import collectives
+
+    return collectives(emulate(dist, Link(1e-4, 0)))
+
+
+def test_every_collective_gives_its_result(ranks):
+    from test_simulate import expected_of
+
+    assert ranks.call(every_collective) == [expected_of(rank) for rank in range(4)]
+
+
+def overlapped(link, async_op):
+    x = torch.ones(8)
+    work = link.all_reduce(x, async_op=async_op)
+    compute(0.6)  # as long as the ring's six messages
+    if async_op:
+        work.wait()
+    assert x.tolist() == [4.0] * 8
+
+
+def test_computing_hides_a_collective_that_runs_beside_it(ranks):
+    one_after_the_other = best_time(ranks, overlapped, False, enough=AGREES * 1.2)
+    beside = best_time(ranks, overlapped, True, enough=AGREES * 0.6)
+    assert one_after_the_other >= 1.2 and beside >= 0.6
+    assert beside <= GENEROUS * 0.6 < one_after_the_other
+
+
+def in_order(dist):
+    link = traced(emulate(dist, Link(5e-3, 0)))
+    link.barrier()
+    groups = [link.new_group([0, 1, 2, 3]), link.new_group([0, 1])]
+    tensors = [torch.ones(4) for _ in range(3)]
+    works = [link.all_reduce(each, async_op=True) for each in tensors]
+    pair = torch.ones(1) * link.get_rank()
+    small = link.all_reduce(pair, group=groups[1], async_op=True)
+    done = [work.is_completed() for work in works]
+    link.broadcast(tensors[0], src=2)  # waits in line behind the others
+    done += [work.is_completed() for work in works]
+    for work in [*works, *([small] if small else [])]:
+        work.wait()
+    return done, pair.item(), [each[0].item() for each in tensors], link.notes.calls
+
+
+def test_collectives_of_a_group_run_in_order_and_those_of_another_group_beside_them(ranks):
+    for rank, (done, pair, tensors, calls) in enumerate(ranks.call(in_order)):
+        assert done[0] is done[1] is done[2] is False and done[3:] == [True] * 3
+        assert (pair, tensors) == (1.0 if rank < 2 else rank, [4.0] * 3)
+        world = [call for call in calls if call.group == (0, 1, 2, 3)]
+        assert [call.operation for call in world] == ["all_reduce"] * 3 + ["broadcast"]
+        assert [call.beside for call in world] == [True] * 3 + [False]
+        assert all(later.end >= earlier.end for earlier, later in zip(world, world[1:]))
+        if rank < 2:
+            small = next(call for call in calls if call.group == (0, 1))
+            assert small.start < world[1].start  # it did not wait in the world's line
+
+
+def failing(dist):
+    link = emulate(dist, Link(1e-3, 0))
+    x = torch.ones(1 + dist.get_rank())
+    try:
+        link.broadcast(x, src=0, async_op=True).wait(timedelta(seconds=20))
+    except RuntimeError as problem:
+        return str(problem)
+
+
+def test_what_goes_wrong_beside_a_rank_is_told_where_it_waits(ranks):
+    said = ranks.call(failing)
+    assert sum("give both tensors one size and dtype" in (each or "") for each in said) >= 2
+
+
+def many_groups(dist):
+    link = emulate(dist, Link(1e-3, 0))
+    x, y = torch.zeros(1), torch.zeros(1)
+    pair = link.new_group([0, 1])
+    if link.get_rank() == 0:
+        works = [link.isend(torch.ones(1), 1, tag=3), link.isend(torch.full((1,), 2.0), 1, pair, 3)]
+    elif link.get_rank() == 1:
+        works = [link.irecv(y, group=pair, group_src=0, tag=3), link.irecv(x, 0, tag=3)]
+    else:
+        works = []
+    for work in works:
+        work.wait()
+    return x.item(), y.item()
+
+
+def test_messages_of_several_groups_do_not_meet(ranks):
+    assert ranks.call(many_groups)[1] == (1.0, 2.0)

@@ -92,6 +92,20 @@ def test_different_collectives_are_told_apart(hangs):
     assert "rank 1 waits in all_reduce for rank 0" in answer.message
 
 
+def test_a_collective_on_an_emulated_link_is_named_with_the_rank_that_is_missing(hangs):
+    cell = """%%px --timeout 3
+from ringtree import Link, emulate
+link = emulate(dist, Link(1e-3, 0))
+if rank != 2:
+    work = link.all_reduce(torch.ones(1), async_op={})
+    if work:
+        work.wait()"""
+    answer = hangs(cell.format(False))
+    assert answer.message.count("waits in all_reduce for rank 2, which has finished  [line 5: work = link.all_reduce") == 3
+    answer = hangs(cell.format(True))
+    assert answer.message.count("waits in all_reduce for rank 2, which has finished  [line 7: work.wait()]") == 3
+
+
 def test_the_same_collective_in_two_groups_is_told_apart(hangs):
     cell = """%%px --timeout 3
 one, two = dist.new_group([0, 1]), dist.new_group([0, 1])

@@ -1,12 +1,17 @@
 """The timeline shows what a trace holds, and always says where its times come from."""
 
+import importlib
 import re
 
 import pytest
+import torch
 
+from ringtree import Link, compute, simulate
+from ringtree.algorithms import ring_all_reduce
 from ringtree.draw import timeline
 from ringtree.trace import Message, Span, Trace
 
+timeline_module = importlib.import_module("ringtree.draw.timeline")
 LABEL = "emulated link: α 20 ms, 100 MB/s"
 
 
@@ -74,3 +79,36 @@ def test_ranks_that_sit_out_can_be_left_out():
     picture = timeline(trace, ranks=[2, 3])
     assert repr(picture) == "Figure: Ranks over time. 2 ranks, 1 message and 1 block of computation."
     assert "rank 3" in text_of(picture) and "rank 1" not in text_of(picture)
+
+
+# -- collectives beside their rank ---------------------------------------------
+
+
+def with_a_collective_beside(seconds):
+    def program(dist):
+        work = dist.all_reduce(torch.ones(4), async_op=True)
+        compute(seconds)
+        work.wait()
+
+    return simulate(program, [()] * 4, Link(1.0, 0.0)).trace  # six messages of 1 s
+
+
+def test_a_collective_beside_its_rank_is_cut_where_the_rank_waits_for_it():
+    assert timeline_module._beside(rows_of(with_a_collective_beside(4.0))) == [
+        piece for rank in range(4) for piece in [(rank, 0.0, 4.0, False), (rank, 4.0, 6.0, True)]
+    ]
+    assert timeline_module._beside(rows_of(with_a_collective_beside(9.0))) == [(rank, 0.0, 6.0, False) for rank in range(4)]
+    assert timeline_module._beside(rows_of(simulate(ring_all_reduce, [torch.ones(4)] * 4, Link(1.0, 0.0)).trace)) == []
+
+
+def rows_of(trace):
+    return timeline_module._among(trace, None)
+
+
+def test_the_picture_says_what_is_hidden_and_what_is_exposed():
+    both = timeline(with_a_collective_beside(4.0))
+    svg = both._repr_html_()
+    assert "hidden: a collective beside computing" in svg and "exposed: the rank waits for it" in svg
+    assert "4 collective calls beside them" in repr(both)
+    hidden = timeline(with_a_collective_beside(9.0))._repr_html_()
+    assert "hidden: a collective beside computing" in hidden and "exposed" not in hidden

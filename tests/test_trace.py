@@ -198,13 +198,13 @@ def ring_step(dist):
 def on_gloo(dist):
     live = traced(dist)
     ring_step(live)
-    return live.gather()
+    return live.trace()
 
 
 def on_emulated_link(dist):
     live = traced(emulate(dist, Link(5e-3, 10e-9)))
     ring_step(live)
-    return live.gather()
+    return live.trace()
 
 
 @pytest.mark.parametrize("program", [on_gloo, on_emulated_link])
@@ -235,7 +235,7 @@ def blocking_calls(dist):
         live.send(x, dst=1, tag=3)
     if live.get_rank() == 1:
         assert live.recv(x, src=0, tag=3) == 0
-    trace = live.gather()
+    trace = live.trace()
     live.forget()
     return trace, live.notes
 

@@ -7,11 +7,12 @@ from collections.abc import Mapping, Sequence
 from matplotlib.patches import Patch, Rectangle
 
 from ringtree.draw.picture import Picture, picture
-from ringtree.draw.style import INK, figure, rank_colour, styled
+from ringtree.draw.style import INK, PAPER, figure, rank_colour, styled
 from ringtree.trace import Span, Trace
 from ringtree.units import count_text
 
 HEIGHT = 0.46  # of a rank's bar, in rows
+STRIP = 0.12  # of what shows a collective beside it
 
 
 @styled
@@ -23,8 +24,9 @@ def timeline(
     traces: a `Trace`, or a dict from name to `Trace`.  Each rank is a row: a filled bar
     where it computed, a pale one where it waited while its message was moving, a hatched
     one where it waited for a rank that was not ready, and an arrow in the sender's colour
-    for each message, from its start to its arrival.  The label of the trace (such as
-    "emulated link: …") stands on the picture.
+    for each message, from its start to its arrival.  A strip under the bar is a collective
+    that ran beside the rank: thin where computing hid it, thick where it was exposed.  The
+    label of the trace (such as "emulated link: …") stands on the picture.
     ranks: the rows to draw, with the messages among them; all ranks when left out.
 
     Raises ValueError when there is nothing to draw.
@@ -56,7 +58,8 @@ def timeline(
     axes[-1, 0].set_xlabel(f"time ({unit})")
     if title:
         fig.suptitle(title, x=0.01, ha="left", fontsize=14, weight="bold")
-    fig.legend(handles=_legend(named.values()), loc="outside lower center", ncols=3, frameon=False)
+    handles = _legend(named.values())
+    fig.legend(handles=handles, loc="outside lower center", ncols=3 if len(handles) < 4 else 2, frameon=False)
     return picture(fig, _alt(named))
 
 
@@ -67,6 +70,7 @@ def _among(trace: Trace, ranks: Sequence[int] | None) -> Trace:
         [each for each in trace if each.src in rows and each.dst in rows],
         size=trace.size,
         spans=[each for each in trace.spans if each.rank in rows],
+        calls=[each for each in trace.calls if each.rank in rows],
         label=trace.label,
     )
     part.rows = rows
@@ -83,6 +87,10 @@ def _draw(axis, trace: Trace, scale: float, last: float, heads: float) -> None:
             axis.text(
                 left + width / 2, rows[span.rank], span.label, ha="center", va="center", color="white", fontsize=12
             )
+    for rank, start, end, exposed in _beside(trace):
+        high = STRIP if exposed else STRIP / 2
+        corner = start * scale, rows[rank] + HEIGHT / 2 + 0.03
+        axis.add_patch(Rectangle(corner, (end - start) * scale, high, **(_EXPOSED if exposed else _HIDDEN)))
     for message in trace:
         src, dst = rows[message.src], rows[message.dst]
         towards = 1 if dst > src else -1
@@ -109,8 +117,12 @@ def _draw(axis, trace: Trace, scale: float, last: float, heads: float) -> None:
 _WAITING = {"facecolor": "none", "edgecolor": INK, "hatch": "////", "alpha": 0.35, "linewidth": 0.8}
 
 
+_HIDDEN = {"facecolor": INK, "edgecolor": "none", "alpha": 0.4}
+_EXPOSED = {"facecolor": INK, "edgecolor": "none"}
+
+
 def _computing(colour) -> dict:
-    return {"facecolor": colour, "edgecolor": "none"}
+    return {"facecolor": colour, "edgecolor": PAPER, "linewidth": 0.8}  # blocks that follow each other stay apart
 
 
 def _moving(colour) -> dict:
@@ -132,7 +144,29 @@ def _legend(traces) -> list:
         handles.append(Patch(label="waits for a message on its way", **_moving(rank_colour(0))))
     if "wait" in kinds:
         handles.append(Patch(label="waits for a rank that is not ready", **_WAITING))
+    strips = {exposed for trace in traces for *_, exposed in _beside(trace)}
+    if False in strips:
+        handles.append(Patch(label="hidden: a collective beside computing", **_HIDDEN))
+    if True in strips:
+        handles.append(Patch(label="exposed: the rank waits for it", **_EXPOSED))
     return handles
+
+
+def _beside(trace: Trace) -> list[tuple[int, float, float, bool]]:
+    """(rank, start, end, exposed) of the collectives that ran beside a rank, cut where it began or ceased to wait."""
+    pieces = []
+    for rank in trace.rows:
+        ran = _union((call.start, call.end) for call in trace.calls if call.rank == rank and call.beside)
+        waits = _union((span.start, span.end) for span in trace.spans if (span.rank, span.kind) == (rank, "wait"))
+        for start, end in ran:
+            for began, ended in waits:
+                began, ended = max(began, start), min(ended, end)
+                if began < ended:
+                    pieces += [(rank, start, began, False), (rank, began, ended, True)]
+                    start = ended
+            pieces.append((rank, start, end, False))
+    brief = 1e-9 * _last(trace)
+    return [piece for piece in pieces if piece[2] - piece[1] > brief]
 
 
 def _told_apart(trace: Trace) -> list[Span]:
@@ -175,13 +209,15 @@ def _alt(named: dict[str, Trace]) -> str:
         what = f"{count_text(len(trace.rows), 'rank')}, {count_text(len(trace), 'message')}" + (
             f" and {count_text(blocks, 'block')} of computation" if blocks else ""
         )
+        beside = sum(call.beside for call in trace.calls)
+        what += f", {count_text(beside, 'collective call')} beside them" if beside else ""
         label = f" on an {trace.label.split(':')[0]}" if trace.label.startswith("emulated") else ""
         parts.append(f"{name}: {what}{label}" if name else what + label)
     return "Ranks over time. " + "; ".join(parts) + "."
 
 
 def _last(trace: Trace) -> float:
-    return max(each.end for each in [*trace, *trace.spans])
+    return max(each.end for each in [*trace, *trace.spans, *trace.calls])
 
 
 def _unit(seconds: float) -> tuple[float, str]:

@@ -30,7 +30,11 @@ from pathlib import Path
 
 import torch
 
+from ringtree import calls, computing
+from ringtree.collectives import call_names
 from ringtree.live.referee import Referee, send_at_once
+from ringtree.live.streams import Members, Stream, StreamWork, algorithm_of
+from ringtree.live.works import waiting
 
 __all__ = ["emulate", "EmulatedLink", "EmulatedWork"]
 
@@ -44,7 +48,9 @@ def emulate(dist, link):
 
     Returns an object to use in place of `torch.distributed` in a rank program:
     `get_rank`, `get_world_size`, `send`, `recv`, `isend`, `irecv`, `P2POp`,
-    `batch_isend_irecv` and `barrier`, with `tag=`.
+    `batch_isend_irecv`, `new_group` and the collectives, with `tag=` and `group=`.
+    A collective runs as the algorithm of `ringtree.algorithms` that stands for it in the
+    simulator too; with async_op=True it runs beside the rank, in order within its group.
 
     A message starts when its sender and its receiver are both there, the sender's
     port out is free and the receiver's port in is free: a rank sends one message
@@ -52,6 +58,7 @@ def emulate(dist, link):
     (never sooner), and until then the receiver's buffer is untouched.  Whoever is
     ready first takes the ports first; a message that fits into an earlier gap takes
     the gap.  A blocking send is a rendezvous.  `barrier` costs nothing on the link.
+    `ringtree.compute` lasts on such ranks as long as it says.
 
     Only sensible for links with an α of a millisecond or so: the bookkeeping takes
     a few tenths of a millisecond a message, which a longer α hides.  A β below that
@@ -69,15 +76,19 @@ class _Operation:
     op: object
     tensor: torch.Tensor
     peer: int
+    group: object
     tag: int
 
 
 class EmulatedLink:
-    """Speaks like `torch.distributed`, point to point; made by `emulate`."""
+    """Speaks like `torch.distributed`; made by `emulate`."""
+
+    ReduceOp = torch.distributed.ReduceOp
 
     def __init__(self, wire: _Wire, link):
         self._wire = wire
         self.link = link
+        computing.lasting(self)
 
     @property
     def label(self) -> str:
@@ -88,66 +99,109 @@ class EmulatedLink:
         return f"<{self.label}, rank {self._wire.rank} of {self._wire.size}>"
 
     def get_rank(self, group=None) -> int:
-        _only_the_world(group)
-        return self._wire.rank
+        return self._wire.rank if group is None else self._wire.dist.get_rank(group)
 
     def get_world_size(self, group=None) -> int:
-        _only_the_world(group)
-        return self._wire.size
+        return self._wire.size if group is None else self._wire.dist.get_world_size(group)
 
-    def isend(self, tensor, dst, group=None, tag=0) -> EmulatedWork:
+    def get_process_group_ranks(self, group=None) -> list[int]:
+        return list(range(self._wire.size)) if group is None else self._wire.dist.get_process_group_ranks(group)
+
+    def get_global_rank(self, group, group_rank) -> int:
+        return self.get_process_group_ranks(group)[group_rank]
+
+    def new_group(self, ranks=None, **options):
+        """As torch's: every rank calls it, in the same order."""
+        return self._wire.dist.new_group(ranks, **options)
+
+    def isend(self, tensor, dst=None, group=None, tag=0, group_dst=None) -> EmulatedWork:
         """Start sending; leave `tensor` alone until the returned work is complete."""
-        _only_the_world(group)
-        work = EmulatedWork(self._wire.rank, self._peer("dst", dst), int(tag), tensor, sends=True)
+        peer = self._peer("dst", dst, group, group_dst)
+        work = EmulatedWork(self._wire.rank, peer, _tag(group, tag), tensor, sends=True)
         self._wire.post(work, self.link.time(work.nbytes))
         return work
 
-    def irecv(self, tensor, src=None, group=None, tag=0) -> EmulatedWork:
+    def irecv(self, tensor, src=None, group=None, tag=0, group_src=None) -> EmulatedWork:
         """Start receiving; read `tensor` only after the returned work is complete."""
-        _only_the_world(group)
-        work = EmulatedWork(self._peer("src", src), self._wire.rank, int(tag), tensor, sends=False)
+        peer = self._peer("src", src, group, group_src)
+        work = EmulatedWork(peer, self._wire.rank, _tag(group, tag), tensor, sends=False)
         self._wire.post(work)
         return work
 
-    def send(self, tensor, dst, group=None, tag=0) -> None:
+    def send(self, tensor, dst=None, group=None, tag=0, group_dst=None) -> None:
         """Send and wait until the message has arrived."""
-        self.isend(tensor, dst, group, tag).wait()
+        self.isend(tensor, dst, group, tag, group_dst).wait()
 
-    def recv(self, tensor, src=None, group=None, tag=0) -> int:
+    def recv(self, tensor, src=None, group=None, tag=0, group_src=None) -> int:
         """Receive and wait until the message has arrived; returns the sender's rank."""
-        self.irecv(tensor, src, group, tag).wait()
-        return src
+        work = self.irecv(tensor, src, group, tag, group_src)
+        work.wait()
+        return work.src
 
     def P2POp(self, op, tensor, peer, group=None, tag=0) -> _Operation:
         """An entry for `batch_isend_irecv`: `op` is this link's `isend` or `irecv`."""
-        _only_the_world(group)
         if op not in (self.isend, self.irecv):
             raise ValueError(
                 f"P2POp was given {op!r}; on an emulated link give it that link's own isend or irecv."
             )
-        return _Operation(op, tensor, peer, tag)
+        return _Operation(op, tensor, peer, group, tag)
 
     def batch_isend_irecv(self, operations) -> list[EmulatedWork]:
         """Start all the sends and receives together; one work for each, in their order."""
-        return [each.op(each.tensor, each.peer, tag=each.tag) for each in operations]
+        return [each.op(each.tensor, each.peer, each.group, each.tag) for each in operations]
 
-    def barrier(self, group=None) -> None:
-        """Wait until every rank is here.  Takes no time on the link."""
-        _only_the_world(group)
-        self._wire.barrier()
+    def collective(self, function: str, args, kwargs, over=None):
+        """Run a collective of torch.distributed as messages; returns its work where it was called with async_op=True.
+
+        over: what its algorithm sends them through, if not this link itself (`ringtree.traced` notes them).
+        Raises TypeError and ValueError for what torch refuses.
+        """
+        asked = calls.read(function, args, kwargs)
+        group = asked.group
+        if (mine := self.get_rank(group)) < 0:
+            return None
+        ranks = self.get_process_group_ranks(group)
+        asked.refuse(mine, ranks)
+        members = Members(over or self, group)
+
+        def call():
+            if asked.row.before == "nothing" and group is None:
+                self._wire.barrier()  # takes no time on the link
+            else:
+                asked.run(algorithm_of(asked), members)
+
+        name = "world" if group is None else group.group_name
+        work = StreamWork(call, asked, ranks, name)
+        stream = self._wire.streams.get(name)
+        if not asked.async_op and not (stream and stream.busy):
+            waits_for = work.waits_for  # noqa: F841 - the stuck report reads this in the frame
+            call()
+            return None
+        if stream is None:
+            stream = self._wire.streams[name] = Stream(f"emulated link, collectives of {name}")
+        stream.add(work)
+        if asked.async_op:
+            return work
+        work.wait()
+        return None
 
     def all_gather_object(self, object_list, obj, group=None) -> None:
         """Every rank's `obj`, on every rank: for results and notes. Does not pass over the link."""
-        _only_the_world(group)
+        if group is not None:
+            raise ValueError("On an emulated link objects go to the whole world: leave group= out.")
         self._wire.all_gather_object(object_list, obj)
 
     def __getattr__(self, name):
         raise AttributeError(
-            f"The emulated link has no {name!r}: it carries point-to-point messages (send, recv, isend, "
-            "irecv, batch_isend_irecv). Run an algorithm written as a rank program over it instead."
+            f"The emulated link has no {name!r}: it carries send, recv, isend, irecv, batch_isend_irecv and the "
+            f"collectives {', '.join(call_names())}."
         )
 
-    def _peer(self, argument: str, peer) -> int:
+    def _peer(self, argument: str, peer, group, group_peer) -> int:
+        if group_peer is not None:
+            if peer is not None:
+                raise ValueError(f"A message was given {argument}= and group_{argument}=: give one of them.")
+            peer = self.get_global_rank(group, group_peer)
         rank, size = self._wire.rank, self._wire.size
         if isinstance(peer, int) and 0 <= peer < size and peer != rank:
             return peer
@@ -163,7 +217,7 @@ class EmulatedWork:
     monotonic clock.
     """
 
-    def __init__(self, src: int, dst: int, tag: int, tensor: torch.Tensor, sends: bool):
+    def __init__(self, src: int, dst: int, tag: int | str, tensor: torch.Tensor, sends: bool):
         if not isinstance(tensor, torch.Tensor) or not tensor.is_contiguous():
             raise ValueError(
                 f"A message from rank {src} to rank {dst} needs a contiguous tensor: call .contiguous() first."
@@ -179,11 +233,10 @@ class EmulatedWork:
 
     def wait(self, timeout=None) -> bool:
         """Wait until the message has arrived.  timeout: a timedelta, or None for ever."""
-        # The stuck report reads this in the frame: (direction, peers), as it names them.
-        waits_for = ("send", [self.dst]) if self.sends else ("recv", [self.src])
+        # The stuck report reads this in the frame.
+        waits_for = waiting("wait", *(("send", [self.dst]) if self.sends else ("recv", [self.src])))
         if not self._done.wait(None if timeout is None else timeout.total_seconds()):
-            direction, peers = waits_for
-            raise RuntimeError(f"{direction} with rank {peers[0]} was not complete within {timeout}.")
+            raise RuntimeError(f"{waits_for['direction']} with rank {waits_for['peers'][0]} was not complete within {timeout}.")
         if self._error:
             raise RuntimeError(self._error)
         return True
@@ -221,8 +274,9 @@ class _Wire:
     """Posts this rank's messages with the referee and carries out what it books."""
 
     def __init__(self, dist):
-        self._dist = dist
+        self.dist = dist
         self.rank, self.size = dist.get_rank(), dist.get_world_size()
+        self.streams = {}  # by name of the group, what runs collectives beside the rank
         self._group = dist.new_group(backend="gloo")  # carries the bytes, on the CPU
         self._require_one_host()
         address = [None]
@@ -242,7 +296,7 @@ class _Wire:
 
     def _require_one_host(self) -> None:
         hosts = [None] * self.size
-        self._dist.all_gather_object(hosts, _host(), group=self._group)
+        self.dist.all_gather_object(hosts, _host(), group=self._group)
         strangers = [rank for rank, host in enumerate(hosts) if host != hosts[0]]
         if strangers:
             names = ", ".join(str(rank) for rank in strangers)
@@ -252,10 +306,10 @@ class _Wire:
             )
 
     def barrier(self) -> None:
-        self._dist.barrier(group=self._group)
+        self.dist.barrier(group=self._group)
 
     def all_gather_object(self, object_list, obj) -> None:
-        self._dist.all_gather_object(object_list, obj, group=self._group)
+        self.dist.all_gather_object(object_list, obj, group=self._group)
 
     def post(self, work: EmulatedWork, duration: float = 0.0) -> None:
         with self._lock:
@@ -310,10 +364,10 @@ class _Wire:
         if not work.nbytes:
             return None, None
         if work.sends:
-            return self._dist.isend(work.payload, work.dst, group=self._group, tag=key), None
+            return self.dist.isend(work.payload, work.dst, group=self._group, tag=key), None
         # received beside the reader's buffer, which must not change before the end
         buffer = torch.empty_like(work.payload)
-        return self._dist.irecv(buffer, work.src, group=self._group, tag=key), buffer
+        return self.dist.irecv(buffer, work.src, group=self._group, tag=key), buffer
 
     def _complete(self, number: int, work: EmulatedWork, transfer, buffer) -> None:
         error = None
@@ -350,6 +404,18 @@ def _host() -> str:
     return boot.read_text().strip() if boot.exists() else socket.gethostname()
 
 
-def _only_the_world(group) -> None:
-    if group is not None:
-        raise ValueError("The emulated link knows one group, the whole world: leave group= out.")
+def _tag(group, tag):
+    """Messages of several groups never meet, whatever their tags."""
+    return int(tag) if group is None else f"{group.group_name}: {int(tag)}"
+
+
+def _collective(name):
+    def call(self, *args, **kwargs):
+        return self.collective(name, args, kwargs)
+
+    call.__name__ = name
+    return call
+
+
+for _name in call_names():
+    setattr(EmulatedLink, _name, _collective(_name))

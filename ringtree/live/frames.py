@@ -10,7 +10,8 @@ from ringtree.live import works
 
 PACKAGE = os.path.dirname(os.path.dirname(__file__)) + os.sep
 STANDARD = os.path.dirname(os.__file__) + os.sep
-SHOWN_ROOMS = tuple(os.path.join(PACKAGE, room) for room in ("algorithms", "measure"))  # programs that a reader runs
+ALGORITHMS = os.path.join(PACKAGE, "algorithms")
+SHOWN_ROOMS = ALGORITHMS, os.path.join(PACKAGE, "measure")  # programs that a reader runs
 
 
 def is_readers(filename):

@@ -28,7 +28,7 @@ class Post:
     sends: bool
     src: int
     dst: int
-    tag: int
+    tag: int | str
     nbytes: int
     dtype: str
     duration: float

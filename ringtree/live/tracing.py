@@ -7,27 +7,33 @@ of them:
     link = traced(emulate(dist, Link(5e-3, 10e-9)))     # on every rank
     with link.computing("forward"): ...
     link.send(x, dst=1)
-    trace = link.gather()                               # or, in the notebook,
+    trace = link.trace()                               # or, in the notebook,
     trace = Trace.join(ranks.pull("link.notes"))
 """
 
 from __future__ import annotations
 
+import threading
 import time
+import weakref
 from collections.abc import Mapping
 from contextlib import contextmanager
 
+from ringtree import calls, computing
+from ringtree.collectives import call_names, find
 from ringtree.errors import UsageError
-from ringtree.trace import Note, Notes, Span, Trace
+from ringtree.trace import Call, Note, Notes, Span, Trace
 
 __all__ = ["Traced", "shortest", "traced"]
 
 
 def traced(dist) -> Traced:
-    """Wrap `torch.distributed`, or an emulated link, so that it notes every message.
+    """Wrap `torch.distributed`, or an emulated link, so that it notes every message and every collective.
 
-    Use the result in its place.  Messages sent by collectives inside the backend are
-    not seen, since no Python call makes them.
+    Use the result in its place.  Of a collective inside the backend the call is noted, and not
+    its messages, since no Python call makes them; on an emulated link its messages are seen too.
+    A barrier is not noted: it is what lines the ranks up before something is looked at.
+    `ringtree.compute` is noted by what was traced last.
 
     On an emulated link a message's start and end are the link's own.  Otherwise they
     are what the host sees: it starts when both ranks have asked for it and ends when
@@ -52,7 +58,7 @@ def shortest(dist, programs, *arguments, tries: int = 5) -> dict[str, Trace]:
             noted = traced(dist)
             noted.barrier()
             program(noted, *arguments)
-            trace = noted.gather()
+            trace = noted.trace()
             # every rank has the same trace, so every rank keeps the same one
             if name not in best or trace.makespan < best[name].makespan:
                 best[name] = trace
@@ -79,6 +85,8 @@ class Traced:
         self.notes = Notes(
             dist.get_rank(), dist.get_world_size(), getattr(dist, "label", "as this machine's host saw it")
         )
+        self._beside = _Beside(self) if hasattr(dist, "collective") else None
+        computing.noted_by(self)
 
     def __getattr__(self, name):
         return getattr(self._dist, name)
@@ -93,22 +101,32 @@ class Traced:
         try:
             yield
         finally:
-            self.notes.spans.append(Span(self.notes.rank, start, time.monotonic(), label))
+            self.computed(start, time.monotonic(), label)
 
-    def isend(self, tensor, dst, group=None, tag=0):
+    def computed(self, start: float, end: float, label: str = "") -> None:
+        """Note a span of computation, in seconds of the host's monotonic clock."""
+        self.notes.spans.append(Span(self.notes.rank, start, end, label))
+
+    def isend(self, tensor, dst=None, group=None, tag=0, group_dst=None):
+        dst = self._global(dst, group, group_dst)
         note = self._note(tensor, dst, tag, sends=True)
         return _TracedWork(self, self._dist.isend(tensor, dst, group, tag), [note])
 
-    def irecv(self, tensor, src=None, group=None, tag=0):
+    def irecv(self, tensor, src=None, group=None, tag=0, group_src=None):
+        src = self._global(src, group, group_src)
         note = self._note(tensor, src, tag, sends=False)
         return _TracedWork(self, self._dist.irecv(tensor, src, group, tag), [note])
 
-    def send(self, tensor, dst, group=None, tag=0) -> None:
-        self.isend(tensor, dst, group, tag).wait()
+    def send(self, tensor, dst=None, group=None, tag=0, group_dst=None) -> None:
+        self.isend(tensor, dst, group, tag, group_dst).wait()
 
-    def recv(self, tensor, src=None, group=None, tag=0) -> int:
+    def recv(self, tensor, src=None, group=None, tag=0, group_src=None) -> int:
+        src = self._global(src, group, group_src)
         self.irecv(tensor, src, group, tag).wait()
         return src
+
+    def _global(self, peer, group, group_peer):
+        return peer if peer is not None or group_peer is None else self._dist.get_global_rank(group, group_peer)
 
     def P2POp(self, op, tensor, peer, group=None, tag=0):
         """An entry for `batch_isend_irecv`: `op` is this object's `isend` or `irecv`."""
@@ -129,7 +147,30 @@ class Traced:
             return [_TracedWork(self, work, [note]) for work, note in zip(works, notes, strict=True)]
         return [_TracedWork(self, work, notes) for work in works]
 
-    def gather(self) -> Trace:
+    def _collective(self, function, args, kwargs):
+        """Call a collective, and note that: when it was called, and when it had run as far as this rank can tell."""
+        asked = calls.read(function, args, kwargs)
+        ranks = tuple(self._dist.get_process_group_ranks(asked.group)) if self._dist.get_rank(asked.group) >= 0 else ()
+        place, start = len(self.notes.calls), time.monotonic()
+        self.notes.calls += [Call(self.notes.rank, function, ranks, asked.nbytes, start, start, None, asked.async_op)] if ranks else []
+        if self._beside is None:
+            work = getattr(self._dist, function)(*args, **kwargs)
+        else:
+            work = self._dist.collective(function, args, kwargs, over=self._beside)
+        if work is not None:
+            return _TracedCollective(self, work, place)
+        if ranks:
+            self._called(place, start, time.monotonic(), start)
+        return None
+
+    def _called(self, place, start, end, waited_from):
+        """A collective has run; the rank has waited for it from `waited_from` until now."""
+        call = self.notes.calls[place]
+        self.notes.calls[place] = call._replace(start=start, end=end)
+        if self._beside is None or call.beside:  # else its messages' waits are noted
+            self.notes.spans.append(Span(self.notes.rank, waited_from, time.monotonic(), call.operation, "wait"))
+
+    def trace(self) -> Trace:
         """The trace of all ranks' notes, on every rank; every rank calls this."""
         everyone = [None] * self.notes.size
         self._dist.all_gather_object(everyone, self.notes)
@@ -154,11 +195,64 @@ class Traced:
         return number, tensor.storage_offset() * tensor.element_size()
 
 
+def _method(function):
+    def call(self, *args, **kwargs):
+        return self._collective(function, args, kwargs)
+
+    call.__name__ = function
+    return call
+
+
+for _name in call_names():
+    if find(_name).before != "nothing":
+        setattr(Traced, _name, _method(_name))
+
+
+class _Beside:
+    """What a collective's algorithm sends its messages through: noted as the rank's own, but for its waits."""
+
+    def __init__(self, owner: Traced):
+        self._owner = weakref.proxy(owner)
+
+    def __getattr__(self, name):
+        return getattr(self._owner, name)
+
+    def isend(self, *arguments):
+        return self._owner.isend(*arguments).of_a_collective()
+
+    def irecv(self, *arguments):
+        return self._owner.irecv(*arguments).of_a_collective()
+
+
+class _TracedCollective:
+    """A collective's work, whose end and whose wait are noted."""
+
+    def __init__(self, owner: Traced, work, place: int):
+        self._owner, self._work, self._place = owner, work, place
+
+    def wait(self, *arguments):
+        start = time.monotonic()
+        result = self._work.wait(*arguments)
+        call = self._owner.notes.calls[self._place]
+        began, ended = (getattr(self._work, name, None) for name in ("start", "end"))
+        self._owner._called(self._place, began or call.start, call.end or ended or time.monotonic(), start)
+        return result
+
+    def __getattr__(self, name):
+        return getattr(self._work, name)
+
+
 class _TracedWork:
     """A work whose wait is noted."""
 
     def __init__(self, owner: Traced, work, notes: list[Note]):
         self._owner, self._work, self._notes = owner, work, notes
+        self._in_the_background = False
+
+    def of_a_collective(self):
+        """The same work, whose wait is that of a stream where it is waited for in another thread than the program's."""
+        self._in_the_background = True
+        return self
 
     def wait(self, *arguments):
         notes = self._owner.notes
@@ -171,7 +265,8 @@ class _TracedWork:
                 note.end = getattr(self._work, "end", None) or now
         first = self._notes[0]
         label = f"to rank {first.dst}" if first.sends else f"from rank {first.src}"
-        notes.spans.append(Span(notes.rank, start, now, label, "wait"))
+        if not self._in_the_background or threading.current_thread() is threading.main_thread():
+            notes.spans.append(Span(notes.rank, start, now, label, "wait"))
         return result
 
     def __getattr__(self, name):

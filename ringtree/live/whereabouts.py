@@ -94,11 +94,11 @@ def _waits(stack):
     for frame in stack:
         filename, name, values = frame.f_code.co_filename, frame.f_code.co_name, frame.f_locals
         if "waits_for" in values and filename.startswith(frames.PACKAGE):
-            waiting = works.waiting("wait", *values["waits_for"])
+            waiting = values["waits_for"]
         elif work := works.waiting_for_work(frame):
             waiting = work
         elif "torch/distributed" in filename.replace(os.sep, "/") and name != "wrapper":
             waiting = works.waiting_in(name, values)
-        elif frames.is_readers(filename):
-            break
+        elif frames.is_readers(filename) and not filename.startswith(frames.ALGORITHMS):
+            break  # an algorithm may be what a link runs for a collective
     return waiting
