@@ -176,8 +176,8 @@ def test_the_report_names_ranks_lines_and_rules():
         simulate(unbatched, [()] * 4, LINK, rules="nccl")
     first, *lines = str(problem.value).split("\n  ")
     assert first == "deadlock by NCCL's rules, communicators made when first used (no device_id)."
-    assert lines[0].startswith("rank 0 is held in isend to rank 1  [unbatched, line ")
-    assert lines[0].endswith("which makes the communicator of the two: rank 1 does not come")
+    held = "rank 0 is held in isend to rank 1: rank 1 has not come to make the communicator of the two  [unbatched, line "
+    assert lines[0].startswith(held)
     assert lines[4] == "they wait in a circle: rank 0 → rank 1 → rank 2 → rank 3 → rank 0"
     assert lines[5].startswith("rule: the first unbatched message between two ranks makes a communicator of the two")
     assert lines[6] == "give sends and receives that belong together to one batch_isend_irecv"

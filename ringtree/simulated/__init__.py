@@ -7,11 +7,12 @@
 Who does what in a run:
 
     clock, agenda        which rank goes on next
-    dist, builtin        torch.distributed, as a program sees it; its collectives as algorithms
+    dist, streams        torch.distributed, as a program sees it; collectives that run beside their rank
     messages, network    when two halves of a message meet; from when to when it moves
     notes                what is noted of it
     guard, torch_modes   buffers in flight; what a program does to its tensors
     faults, deadline     what is wrong, in words; a program that does not end
+    nccl_calls, nccl_rules      what a program issued; whether it would end by NCCL's rules too
 """
 
 import lazy_loader

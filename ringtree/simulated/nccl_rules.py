@@ -206,11 +206,8 @@ class _Report:
         if key[0] == "pair":
             self._other_communicator(operation, operation.entries[0], missing[0])
         of = "the two" if key[0] == "pair" else "the group"
-        does = "does" if len(missing) == 1 else "do"
-        return (
-            f"rank {rank} is held in {_call(operation)}, which makes the communicator of {of}: {name_ranks(missing)} {does} not come",
-            missing[0],
-        )
+        come = f"{'has' if len(missing) == 1 else 'have'} not come to make the communicator of {of}"
+        return f"rank {rank} is held in {_named(operation)}: {name_ranks(missing)} {come}  [{_place(operation)}]", missing[0]
 
     def _operation(self, rank, operation):
         """The first operation of a rank that is not done runs, and its peer does not; or it comes behind another one."""
@@ -220,14 +217,14 @@ class _Report:
             missing = [each for each in ranks if (other := run.running(key, each)) is None or other.kind != "collective"]
             self._why_not(key, missing[0])
             does = "does" if len(missing) == 1 else "do"
-            return f"rank {rank} runs {_call(operation)}, which {name_ranks(missing)} {does} not run", missing[0]
+            return f"rank {rank} runs {_named(operation)}, which {name_ranks(missing)} {does} not run  [{_place(operation)}]", missing[0]
         entry = run.left[id(operation)][0]
         sends, peer, *_ = entry
         self.rules.append("rendezvous")
         self._other_communicator(operation, entry, peer)
         self._why_not(key, peer, (not sends, rank))
         verb = "receive" if sends else "send"
-        return f"rank {rank} runs {_call(operation)}, and rank {peer} does not {verb}", peer
+        return f"rank {rank} runs {_named(operation)}, and rank {peer} does not {verb}  [{_place(operation)}]", peer
 
     def _why_not(self, key, peer, half=None):
         """Note the rules by which the peer's part, which it has issued, comes behind others. half: of a message, as (sends, peer)."""
@@ -249,13 +246,15 @@ class _Report:
                     self.rules.append("batches")
 
 
-def _call(operation):
-    if operation.kind == "message":
-        sends, peer, *_ = operation.entries[0]
-        what = f"{operation.name} {'to' if sends else 'from'} rank {peer}"
-    else:
-        what = operation.name
-    return f"{what}  [{line_text(*operation.place)}]"
+def _named(operation):
+    if operation.kind != "message":
+        return operation.name
+    sends, peer, *_ = operation.entries[0]
+    return f"{operation.name} {'to' if sends else 'from'} rank {peer}"
+
+
+def _place(operation):
+    return line_text(*operation.place)
 
 
 def _met_wrongly(way, send, entry, receive, other):
@@ -264,6 +263,7 @@ def _met_wrongly(way, send, entry, receive, other):
     else:
         what = f"{entry[2]} bytes meet a receive of {other[2]} bytes"
     return ProgramError(
-        f"by NCCL's rules, {HOW[way]}, {what}: rank {send.rank}'s {_call(send)}, and rank {receive.rank}'s {_call(receive)}\n"
+        f"by NCCL's rules, {HOW[way]}, {what}: rank {send.rank}'s {_named(send)}  [{_place(send)}], and "
+        f"rank {receive.rank}'s {_named(receive)}  [{_place(receive)}]\n"
         f"  rule: {RULES['tags']}"
     )
