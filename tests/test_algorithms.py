@@ -77,6 +77,7 @@ def assert_cost(row, size, inputs, options, machine=LINK):
     assert list(cost.received) == run.trace.bytes_received
     assert cost.time == pytest.approx(run.makespan, rel=1e-12)
     assert cost.rounds == simulate(program, inputs, Link(1.0, 0.0), trace=False).makespan
+    assert cost.path_bytes == simulate(program, inputs, Link(0.0, 1.0), trace=False).makespan >= cost.busiest_port
     return run, cost
 
 

@@ -5,6 +5,8 @@ speaks like it. `op` is called as op(a, b, out=a): torch.add, torch.maximum, tor
 Costs are for n bytes on p ranks over links of α + nβ, with γ to reduce a byte.
 """
 
+from itertools import accumulate
+
 import torch
 
 
@@ -72,3 +74,52 @@ def chain_reduce(tensor, dist, root=0, op=torch.add, chunks=8):
             work.wait()
         if received is not None:
             op(parts[step], received, out=parts[step])
+
+
+def rabenseifner_reduce(tensor, dist, root=0, op=torch.add):
+    """Reduce-scatter by halving, then gather
+    the parts at the root over a tree.
+
+    Where p is no power of two, some ranks first hand all they have to a neighbour,
+    who works for both; if the root is one of them, it gets the result in the end.
+
+    Before: every rank has its own `tensor`. After: `root` has the result in it, the others
+    are left with partial results. Cost: 2 lg p·α + 2(p−1)/p·nβ + (p−1)/p·nγ; where p is no
+    power of two, a message of the whole (and its reducing) more, and for some roots another.
+    Source: Rabenseifner's, in Thakur, Rabenseifner, Gropp 2005.
+    """
+    rank, size = dist.get_rank(), dist.get_world_size()
+    extra = size - (1 << size.bit_length() - 1)  # so many more than a power of two
+    workers = [*range(0, 2 * extra, 2), *range(2 * extra, size)]
+    if rank not in workers:
+        dist.send(tensor, rank - 1)
+        if rank == root:
+            dist.recv(tensor, rank - 1)
+        return
+    received = torch.empty_like(tensor)
+    if rank < 2 * extra:
+        dist.recv(received, rank + 1)
+        op(tensor, received, out=tensor)
+    cuts = [0, *accumulate(len(part) for part in tensor.tensor_split(len(workers)))]
+    place, goal = workers.index(rank), workers.index(root if root in workers else root - 1)
+    distance = len(workers)
+    while distance > 1:
+        distance //= 2
+        keep, give = (side // distance * distance for side in (place, place ^ distance))
+        half, partner = tensor[cuts[keep] : cuts[keep + distance]], workers[place ^ distance]
+        for work in dist.batch_isend_irecv([
+            dist.P2POp(dist.isend, tensor[cuts[give] : cuts[give + distance]], partner),
+            dist.P2POp(dist.irecv, received[: len(half)], partner),
+        ]):  # fmt: skip
+            work.wait()
+        op(half, received[: len(half)], out=half)
+    while distance < len(workers):
+        mine, theirs = (side // distance * distance for side in (place, place ^ distance))
+        partner = workers[place ^ distance]
+        if (place ^ goal) & distance:
+            dist.send(tensor[cuts[mine] : cuts[mine + distance]], partner)
+            return
+        dist.recv(tensor[cuts[theirs] : cuts[theirs + distance]], partner)
+        distance *= 2
+    if root not in workers:
+        dist.send(tensor, root)

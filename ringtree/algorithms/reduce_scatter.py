@@ -72,3 +72,33 @@ def recursive_halving_reduce_scatter(tensor, dist, op=torch.add):
         op(half, received[: len(half)], out=half)
     if rank < 2 * extra:
         dist.send(shards[rank + 1], rank + 1)
+
+
+def bruck_reduce_scatter(tensor, dist, op=torch.add):
+    """Bruck's all-gather run backwards: what would be copied
+    from the left is added up on its way to the right.
+
+    Send what lies 4, 2, 1 ranks further on and beyond, summed so far,
+    and add what comes from as many ranks before.
+
+    Before: every rank has its own `tensor`. After: rank r has the result in shard r;
+    its other shards are partial results. Cost: ⌈lg p⌉α + (p−1)/p·n(β + γ), for any p.
+    Source: Bruck, Ho, Kipnis, Upfal, Weathersby 1997, reversed.
+    """
+    rank, size = dist.get_rank(), dist.get_world_size()
+    shards = tensor.tensor_split(size)
+    shards = shards[rank:] + shards[:rank]  # mine first
+    distance = 1 << (size - 1).bit_length()
+    while distance > 1:
+        distance //= 2
+        leaving = shards[distance : 2 * distance]
+        kept = shards[: len(leaving)]
+        outgoing = torch.cat(leaving)
+        incoming = tensor.new_empty(sum(len(shard) for shard in kept))
+        for work in dist.batch_isend_irecv([
+            dist.P2POp(dist.isend, outgoing, (rank + distance) % size),
+            dist.P2POp(dist.irecv, incoming, (rank - distance) % size),
+        ]):  # fmt: skip
+            work.wait()
+        for shard, part in zip(kept, incoming.split([len(shard) for shard in kept])):
+            op(shard, part, out=shard)

@@ -1,7 +1,7 @@
 """What a rank program costs: exactly, in whole chunks, for any p and n; as the textbooks say; and at least.
 
     cost_of(ring_all_reduce, 8, 1 << 20, Link(10e-6, 1 / 450e9))
-    Cost(rounds=14, sent=(1835008, …), received=(1835008, …), time=…)
+    Cost(rounds=14, sent=(1835008, …), received=(1835008, …), time=…, path_bytes=1835008)
 
 One of our algorithms is counted by its schedule (`ringtree.theory.schedules`), any other rank program by running it in the
 simulator. `ALGORITHMS` lists ours, and `lower_bound` says what no algorithm can beat.
@@ -28,12 +28,19 @@ __all__ = ["Bound", "Cost", "cost_of", "lower_bound", "textbook_time"]
 @dataclass(frozen=True)
 class Cost:
     """rounds: messages one after the other (the time at α = 1, β = γ = 0). sent, received: bytes
-    by rank. time: from the first start to the last end, seconds."""
+    by rank. time: from the first start to the last end, seconds. path_bytes: bytes one after the
+    other (the time at β = 1, α = γ = 0), which is what the time of long vectors follows."""
 
     rounds: int
     sent: tuple[int, ...]
     received: tuple[int, ...]
     time: float
+    path_bytes: int
+
+    @property
+    def busiest_port(self) -> int:
+        """Bytes through the busier port, out or in, of the busiest rank: no more than `path_bytes`."""
+        return max(*self.sent, *self.received)
 
 
 @dataclass(frozen=True)
@@ -77,8 +84,8 @@ def cost_of(program, size, nbytes, machine, *, gamma=0.0, itemsize=4, **options)
             sent[src] += length
             received[dst] += length
     time = row.time or _time
-    rounds = time(steps, size, Machine(Link(1.0, 0.0)), 0.0, options)
-    return Cost(round(rounds), tuple(sent), tuple(received), time(steps, size, machine, gamma, options))
+    rounds, path = (round(time(steps, size, Machine(link), 0.0, options)) for link in (Link(1.0, 0.0), Link(0.0, 1.0)))
+    return Cost(rounds, tuple(sent), tuple(received), time(steps, size, machine, gamma, options), path)
 
 
 def _simulated(program, size, count, dtype, machine, gamma, options) -> Cost:
@@ -96,8 +103,8 @@ def _simulated(program, size, count, dtype, machine, gamma, options) -> Cost:
     except (NotImplementedError, AttributeError, TypeError, ValueError):
         # It looks at the contents; or it is wrong, and then with tensors it raises what its writer knows.
         make, run = torch.zeros, once(torch.zeros, machine, gamma)
-    rounds = once(make, Machine(Link(1.0, 0.0)), 0.0).makespan
-    return Cost(round(rounds), tuple(run.trace.bytes_sent), tuple(run.trace.bytes_received), run.makespan)
+    rounds, path = (round(once(make, Machine(link), 0.0).makespan) for link in (Link(1.0, 0.0), Link(0.0, 1.0)))
+    return Cost(rounds, tuple(run.trace.bytes_sent), tuple(run.trace.bytes_received), run.makespan, path)
 
 
 def _arguments(program, tensor, rank, size):

@@ -146,6 +146,36 @@ def halving_reduce_scatter(p, n, itemsize, options):
     yield [(even, odd, shards[odd]) for even, odd in helped], False
 
 
+def bruck_reduce_scatter(p, n, itemsize, options):
+    shards = cut(n, p, itemsize) * 2
+    for distance in reversed(distances(p)):
+        count = min(distance, p - distance)
+        yield [
+            (rank, (rank + distance) % p, sum(shards[rank + distance : rank + distance + count])) for rank in range(p)
+        ], True
+
+
+def rabenseifner_reduce(p, n, itemsize, options):
+    workers, helped = fold(p)
+    cuts = [0, *accumulate(cut(n, len(workers), itemsize))]
+
+    def side(place, distance):
+        first = place // distance * distance
+        return cuts[first + distance] - cuts[first]
+
+    goal = workers.index(options["root"] if options["root"] in workers else options["root"] - 1)
+    yield [(odd, even, n) for even, odd in helped], True
+    for distance in reversed(distances(len(workers))):
+        yield swaps(workers, distance, lambda place, distance=distance: side(place ^ distance, distance)), True
+    for distance in distances(len(workers)):
+        yield [
+            (workers[place], workers[place ^ distance], side(place, distance))
+            for place in range(len(workers))
+            if (place ^ goal) % (2 * distance) == distance
+        ], False
+    yield [(even, odd, n) for even, odd in helped if odd == options["root"]], False
+
+
 def mst_all_reduce(p, n, itemsize, options):
     yield from up(p, 0, lambda half: n, reduces=True)
     yield from down(p, 0, lambda half: n)

@@ -155,6 +155,10 @@ ALGORITHMS = [
         _form(_steps_of_chain, _chunks_of_chain, _chunks_of_chain), _whole_chunks, "chan2007",
     ),
     Algorithm(
+        "reduce", A.rabenseifner_reduce, S.rabenseifner_reduce, "2 lg p·α + 2(p−1)/p·nβ + (p−1)/p·nγ",
+        _form(lambda p, o: 2 * lg(p), _twice_part, _part), _power_whole, "thakur2005",
+    ),
+    Algorithm(
         "scatter", A.flat_scatter, lambda p, n, i, o: S.one_by_one(p, o["root"], S.cut(n, p, i).__getitem__),
         "(p−1)α + (p−1)/p·nβ", _form(_others, _part), _whole, "chan2007",
     ),
@@ -190,6 +194,10 @@ ALGORITHMS = [
     Algorithm(
         "reduce_scatter", A.recursive_halving_reduce_scatter, S.halving_reduce_scatter, "lg p·α + (p−1)/p·n(β + γ)",
         _form(_doublings, _part, _part), _power_whole, "thakur2005",
+    ),
+    Algorithm(
+        "reduce_scatter", A.bruck_reduce_scatter, S.bruck_reduce_scatter, "⌈lg p⌉α + (p−1)/p·n(β + γ)",
+        _form(_doublings, _part, _part), _whole, "bruck1997",
     ),
     Algorithm(
         "all_reduce", A.mst_all_reduce, S.mst_all_reduce, "⌈lg p⌉(2α + 2nβ + nγ)",
