@@ -7,9 +7,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from processes import shared
+from test_simulate import collectives, expected_of
 
-from ringtree import Deadlock, Link, ProgramError, Sketch, compute, simulate, traced
+from ringtree import Deadlock, Link, ProgramError, Sketch, compute, emulate, simulate, traced
 from ringtree.algorithms import ring_all_reduce
+from ringtree.collectives import call_names
 from ringtree.errors import UsageError
 
 LINK = Link(2.0, 0.5)  # a message of n bytes takes 2 + n/2 seconds
@@ -84,6 +86,38 @@ def test_collectives_of_a_group_run_in_order_and_those_of_two_groups_at_once():
         first, second = [call for call in result.trace.calls if call.rank == 0]
         assert (first.start, first.end) == (0.0, 10.0)
         assert (second.start, second.end) == ((0.0, 20.0) if groups[1] else (10.0, 20.0))
+
+
+class Beside:
+    """A dist whose collectives are all called with async_op=True, and waited for at once."""
+
+    def __init__(self, dist):
+        self.dist = dist
+
+    def __getattr__(self, name):
+        method = getattr(self.dist, name)
+        if name not in call_names():
+            return method
+
+        def call(*args, **kwargs):
+            work = method(*args, **kwargs, async_op=True)
+            assert work is None or work.wait()
+
+        return call
+
+
+def test_every_collective_runs_beside_its_rank():
+    assert run(lambda dist: collectives(Beside(dist)), 4).outputs == [expected_of(rank) for rank in range(4)]
+
+
+def every_collective_live(dist):
+    slow = emulate(dist, Link(1e-4, 0))
+    return [collectives(Beside(each)) for each in (traced(dist), slow, traced(slow))]
+
+
+def test_every_collective_runs_beside_a_live_rank():
+    for rank, results in enumerate(shared(4).call(every_collective_live)):
+        assert results == [expected_of(rank)] * 3
 
 
 def test_a_call_without_async_op_waits_for_those_before_it():

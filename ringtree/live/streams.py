@@ -80,6 +80,7 @@ class Stream:
             with self._lock:
                 self._left -= 1
             work.finish()
+            del work  # or it, and the link that it ran over, would live until the next
 
 
 class StreamWork:
