@@ -107,7 +107,7 @@ def ours(options):
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder) / "times.csv"
         sizes = ["-b", options.min, "-e", options.max, "-f", options.step_factor]
-        torchrun(options, "-m", "ringtree.measure", "all_reduce", *sizes, "--calls", options.calls, "--csv", path)
+        torchrun(options, "-m", "ringtree.measure", "all_reduce", "--in-place", *sizes, "--calls", options.calls, "--csv", path)
         return quartiles(logs.read(path))
 
 

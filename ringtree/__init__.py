@@ -16,6 +16,7 @@ What is used everywhere is here: `dir(ringtree)` lists it. The rest stands in ro
     data         published figures and recordings
     draw         pictures of traces and costs, and the step player
     labs         exercises that check themselves
+    explain      your cluster on one page, from a log
     collectives, calls, computing, cost, trace, units, waits, errors      the words and plain data that all rooms share
 """
 
@@ -24,7 +25,7 @@ import lazy_loader
 # Late, so that a rank that imports a room of this package pays for that room alone.
 __getattr__, __dir__, __all__ = lazy_loader.attach(
     __name__,
-    submodules=["algorithms", "data", "draw", "labs", "live", "measure", "simulated", "theory"],
+    submodules=["algorithms", "data", "draw", "explain", "labs", "live", "measure", "simulated", "theory"],
     submod_attrs={
         "computing": ["compute"],
         "cost": ["Link", "Machine"],
@@ -32,6 +33,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
         "live.deadline": ["RankDied", "RankError", "RanksStuck"],
         "live.emulated": ["emulate"],
         "live.tracing": ["shortest", "traced"],
+        "measure.timing": ["timed"],
         "simulated.faults": ["Deadlock", "ProgramError"],
         "simulated.following": ["follow"],
         "simulated.simulation": ["simulate"],

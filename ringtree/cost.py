@@ -62,18 +62,23 @@ class Machine:
 
     inside: the `Link` between two ranks of a node. between: the link between ranks of
     different nodes (left out: the same). ranks_per_node: ranks 0 … r−1 are node 0, and so on
-    (left out: one node). shared: the ranks of a node share its links out, so that one message
-    at a time leaves a node and one enters it; otherwise each rank has its own.
+    (left out: one node). cards_per_node: network cards, each of which carries one message out of the
+    node and one into it at a time; the ranks of a node share them out evenly, in order (left out: a
+    card for each rank).
     """
 
     inside: Link
     between: Link | None = None
     ranks_per_node: int | None = None
-    shared: bool = False
+    cards_per_node: int | None = None
 
     def __post_init__(self):
-        if self.ranks_per_node is not None and (not isinstance(self.ranks_per_node, int) or self.ranks_per_node < 1):
-            raise ValueError(f"Machine got ranks_per_node={self.ranks_per_node!r}; give a whole number, 1 or more.")
+        for name in ("ranks_per_node", "cards_per_node"):
+            value = getattr(self, name)
+            if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
+                raise ValueError(f"Machine got {name}={value!r}; give a whole number, 1 or more.")
+        if self.cards_per_node is not None and self.ranks_per_node is None:
+            raise ValueError("Machine got cards_per_node and no ranks_per_node; say how many ranks a node has.")
         if self.between is not None and self.ranks_per_node is None:
             raise ValueError("Machine got a link between nodes and no ranks_per_node; say how many ranks a node has.")
 
@@ -87,9 +92,21 @@ class Machine:
             return self.inside
         return self.between
 
-    def shares(self, src: int, dst: int) -> bool:
-        """Whether such a message has to pass links that its whole node shares."""
-        return self.shared and self.node(src) != self.node(dst)
+    @property
+    def shares_cards(self) -> bool:
+        """Whether ranks of a node share a network card."""
+        return self.cards_per_node is not None and self.cards_per_node < self.ranks_per_node
+
+    def cards(self, src: int, dst: int) -> tuple[tuple[int, int], tuple[int, int]] | None:
+        """The cards that a message from rank src to rank dst passes, each (node, card); None where it passes none that is shared."""
+        if not self.shares_cards or self.node(src) == self.node(dst):
+            return None
+        return self.card(src), self.card(dst)
+
+    def card(self, rank: int) -> tuple[int, int]:
+        """The network card of a rank: (node, card)."""
+        node, place = divmod(rank, self.ranks_per_node or rank + 1)
+        return node, place * self.cards_per_node // self.ranks_per_node if self.shares_cards else place
 
 
 def _is_number(value) -> bool:

@@ -17,12 +17,20 @@ import json
 
 from ringtree.errors import UsageError
 
+
+def _whole(word):
+    value = int(word)
+    if not -(2**63) <= value < 2**63:
+        raise ValueError(f"{word} does not fit into 64 bits")
+    return value
+
+
 # What turns a cell's words into a value, and what such a value is called, by the dtype of the column.
 _READ = {
     "object": (str, "a text"),
     "float64": (float, "a number"),
-    "int64": (int, "a whole number"),
-    "Int64": (int, "a whole number"),
+    "int64": (_whole, "a whole number"),
+    "Int64": (_whole, "a whole number"),
     "boolean": ({"True": True, "False": False}.__getitem__, "True or False"),
 }
 
@@ -53,10 +61,13 @@ def parse(text, kind, name, types=None):
     attrs, records = _split(text, kind, name)
     width = 1 + max(record.count(",") for record in records.values())
     # Python's engine fills short lines up with NaN, where the other takes them for empty cells; no other cell is NaN here.
-    cells = pandas.read_csv(
-        io.StringIO("\n".join(records.values())), header=None, names=range(width), engine="python",
-        dtype=str, keep_default_na=False, skip_blank_lines=False,
-    ).set_axis(list(records))  # fmt: skip
+    try:
+        cells = pandas.read_csv(
+            io.StringIO("\n".join(records.values())), header=None, names=range(width), engine="python",
+            dtype=str, keep_default_na=False, skip_blank_lines=False,
+        ).set_axis(list(records))  # fmt: skip
+    except (pandas.errors.ParserError, ValueError) as error:
+        raise UsageError(f"{name} is no CSV that can be read ({error}): mend it, or write it again") from None
     counts = cells.notna().sum(axis=1)
     expected = counts.iloc[0]
     for line in counts.index[counts != expected]:
@@ -97,7 +108,7 @@ def _attr(line):
     key, _, value = line.removeprefix("#").strip().partition(": ")
     try:
         return {key: json.loads(value)}
-    except json.JSONDecodeError:
+    except (ValueError, RecursionError):
         return {}  # a remark that somebody added
 
 

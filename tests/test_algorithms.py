@@ -42,7 +42,7 @@ def options_of(row, size, root=0, chunks=8):
         options["chunks"] = chunks
     if row.name == "chain_tree_all_reduce":
         options["ranks_per_node"] = 4
-    if row.name == "hierarchical_ring_all_reduce":
+    if row.name in ("hierarchical_ring_all_reduce", "multi_ring_all_reduce"):
         options["ranks_per_node"] = next(r for r in (4, 3, 2, 5, 7, 11, 13, 17, 1) if size % r == 0)
     return options
 

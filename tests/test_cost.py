@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringtree.cost import Link
+from ringtree.cost import Link, Machine
 from ringtree.units import binary_text, bytes_text, seconds_text
 
 seconds = st.floats(1e-9, 1.0)
@@ -97,3 +97,23 @@ def test_seconds_in_words(value, text):
 def test_bytes_in_words_are_powers_of_ten_or_of_two():
     assert [bytes_text(n) for n in (1, 1000, 1024, 9e6, 4.5e6, 450e9)] == ["1 B", "1 KB", "1 KB", "9 MB", "4.5 MB", "450 GB"]
     assert [binary_text(n) for n in (512, 1024, 2**20, 3 * 2**19, 2**26)] == ["512 B", "1 KiB", "1 MiB", "1.5 MiB", "64 MiB"]
+
+
+@pytest.mark.parametrize(
+    "options, said",
+    [
+        ({"cards_per_node": 0, "ranks_per_node": 4}, "Machine got cards_per_node=0; give a whole number, 1 or more"),
+        ({"cards_per_node": 2}, "Machine got cards_per_node and no ranks_per_node"),
+        ({"ranks_per_node": True}, "Machine got ranks_per_node=True"),
+    ],
+)
+def test_a_machine_that_cannot_be_is_refused(options, said):
+    with pytest.raises(ValueError, match=said):
+        Machine(Link(1.0, 0.0), **options)
+
+
+def test_the_card_of_a_rank():
+    machine = Machine(Link(1.0, 0.0), ranks_per_node=8, cards_per_node=4)
+    assert [machine.card(rank) for rank in (0, 1, 2, 7, 8, 15)] == [(0, 0), (0, 0), (0, 1), (0, 3), (1, 0), (1, 3)]
+    assert machine.cards(0, 7) is None and machine.cards(1, 9) == ((0, 0), (1, 0))
+    assert Machine(Link(1.0, 0.0), ranks_per_node=8).cards(1, 9) is None

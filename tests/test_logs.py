@@ -6,99 +6,11 @@ import json
 import warnings
 
 import pytest
+from log_texts import PUBLISHED, SIZES, devices, micro, new_log, old_log, osu, rooted_less_log
 
-from ringtree import data, measure
+from ringtree import measure
 from ringtree.errors import UsageError
 from ringtree.measure import logs
-
-# 4 V100 of one node, all-reduce, out of place and in place: see ringtree/tables/runs.csv for the source.
-PUBLISHED = dict(zip(*(each.tolist() for each in data.sweep("v100_n1_p4"))))
-SIZES = [8, 1 << 20, 1 << 24]
-
-
-def micro(size):
-    return f"{PUBLISHED[size] * 1e6:.2f}"
-
-
-def bandwidths(size, time_us, factor):
-    return f"{size / float(time_us) / 1e3:.2f}", f"{size / float(time_us) / 1e3 * factor:.2f}"
-
-
-def devices(count, old=False):
-    group = "" if old else "Group  0 "
-    bus = "0x{:02x}" if old else "0000:{:02x}:00"
-    return [
-        f"#  Rank {rank:2} {group}Pid {700 + rank:6} on      node1 device {rank:2} [{bus.format(rank)}] Tesla V100-SXM2-16GB"
-        for rank in range(count)
-    ]
-
-
-def new_log(program="all_reduce", count=4, rows=SIZES, kind="float", redop="sum", root="-1", wrong="0", foot=True, head=True):
-    """As nccl-tests 2.17 prints."""
-    factor = 2 * (count - 1) / count
-    lines = [
-        "# nccl-tests version 2.17.6 nccl-headers=22809 nccl-library=22809",
-        f"# Collective test starting: {program}_perf",
-        "# nThread 1 nGpus 4 minBytes 8 maxBytes 16777216 step: 2(factor) warmup iters: 1 iters: 20 "
-        "agg iters: 1 validation: 1 graph: 0 unalign: 0",
-        "#",
-        "# Using devices",
-        *devices(count),
-    ] if head else []  # fmt: skip
-    lines += [
-        "#",
-        "#                                                              out-of-place                       in-place          ",
-        "#       size         count      type   redop    root     time   algbw   busbw  #wrong     time   algbw   busbw  #wrong ",
-        "#        (B)    (elements)                               (us)  (GB/s)  (GB/s)             (us)  (GB/s)  (GB/s)         ",
-    ]
-    for size in rows:
-        time = micro(size)
-        half = "  ".join([f"{time:>7}", *(f"{each:>6}" for each in bandwidths(size, time, factor)), f"{wrong:>6}"])
-        lines.append(f"{size:>12}  {size // 4:>12}  {kind:>8}  {redop:>6}  {root:>6}  {half}  {half}")
-    if foot:
-        lines += [
-            "# Out of bounds values : 0 OK",
-            "# Avg bus bandwidth    : 1.25 ",
-            "#",
-            f"# Collective test concluded: {program}_perf",
-            "#",
-        ]
-    return "\n".join(lines) + "\n"
-
-
-def old_log(foot=True, rows=SIZES):
-    """As nccl-tests 2.10 and before: no root, an error instead of #wrong."""
-    lines = [
-        "# nThread 1 nGpus 4 minBytes 8 maxBytes 16777216 step: 2(factor) warmup iters: 5 iters: 100 validation: 1 ",
-        "#",
-        "# Using devices",
-        *devices(4, old=True),
-        "#",
-        "#                                                     out-of-place                       in-place          ",
-        "#       size         count    type   redop     time   algbw   busbw  error     time   algbw   busbw  error",
-        "#        (B)    (elements)                     (us)  (GB/s)  (GB/s)            (us)  (GB/s)  (GB/s)       ",
-    ]
-    for size in rows:
-        half = " ".join([f"{micro(size):>8}", *(f"{each:>7}" for each in bandwidths(size, micro(size), 1.5)), "  2e-07"])
-        lines.append(f"{size:>12} {size // 4:>13}   float     sum {half} {half}")
-    if foot:
-        lines += ["# Out of bounds values : 0 OK", "# Avg bus bandwidth    : 1.25 ", "#"]
-    return "\n".join(lines) + "\n"
-
-
-def rooted_less_log():
-    """An all-gather of nccl-tests 2.10: no operation and no root."""
-    return "\n".join(
-        [
-            "./build/all_gather_perf -b 1M -e 1M -g 4",
-            *devices(4, old=True),
-            "#       size         count    type     time   algbw   busbw  error     time   algbw   busbw  error",
-            "     1048576         65536   float    50.00   20.97   15.73  0e+00    40.00   26.21   19.66  0e+00",
-            "# Avg bus bandwidth    : 17.7",
-            "",
-        ]
-    )
-
 
 # ---------------------------------------------------------------- nccl-tests
 
@@ -152,12 +64,17 @@ def test_many_types_and_operations_in_one_log_keep_theirs():
     assert "truncated" not in table.attrs
 
 
-def test_several_programs_in_one_log_keep_their_names():
-    table = logs.read(new_log() + new_log("broadcast", count=2, redop="none", root="0"))
-    assert table["collective"].tolist() == ["all_reduce"] * 6 + ["broadcast"] * 6
-    assert table["ranks"].tolist() == [4] * 6 + [2] * 6
-    assert set(table["root"][6:]) == {0}
-    assert table["busbw"][6:].tolist() == table["algbw"][6:].tolist()
+def test_several_programs_in_one_log_are_tables_of_their_own():
+    text = new_log() + new_log("broadcast", count=2, redop="none", root="0")
+    reduced, broadcast = logs.read_all(text)
+    assert reduced["collective"].tolist() == ["all_reduce"] * 6 and broadcast["collective"].tolist() == ["broadcast"] * 6
+    assert reduced["ranks"].tolist() == [4] * 6 and broadcast["ranks"].tolist() == [2] * 6
+    assert set(broadcast["root"]) == {0} and len(reduced.attrs["devices"]) == 4 and len(broadcast.attrs["devices"]) == 2
+    assert broadcast["busbw"].tolist() == broadcast["algbw"].tolist()
+    with pytest.raises(UsageError) as caught:
+        logs.read(text)
+    listed = "2 tables: [0] all_reduce on 4 ranks, 6 rows; [1] broadcast on 2 ranks, 6 rows"
+    assert listed in str(caught.value) and "read_all" in str(caught.value)
 
 
 @pytest.mark.parametrize("tag", ["[1,0]<stdout>:", "0: "])
@@ -252,18 +169,6 @@ def test_versions_of_nccl():
 
 
 # ---------------------------------------------------------------- OSU
-
-
-def osu(test="Allreduce", library="MPI", full=True, kind="MPI_FLOAT", version="7.4"):
-    head = f"# Size       {'' if test in ('', 'Multi') else 'Avg '}Latency(us)" + (
-        "   Min Latency(us)   Max Latency(us)  Iterations" if full else ""
-    )
-    rows = [
-        f"{size:<10}{micro(size):>17}" + (f"{micro(size):>18}{'99.50':>18}{'1000':>12}" if full else "") for size in (8, 1024)
-    ]
-    return "\n".join(
-        [f"# OSU {library} {test}{' ' if test else ''}Latency Test v{version}", f"# Datatype: {kind}.", head, *rows, ""]
-    )
 
 
 def test_osu_is_read_with_its_extremes():
@@ -367,7 +272,8 @@ def test_a_path_is_read_and_a_missing_one_is_named(tmp_path):
         logs.read(tmp_path / "binary.log")
     with pytest.raises(UsageError, match="ranks=0"):
         logs.read(path, ranks=0)
-    assert set(logs.read(path, collective="all-gather")["collective"]) == {"all_gather"}
+    with pytest.warns(UserWarning, match="the log calls it all_reduce, and all_gather was given, which is used"):
+        assert set(logs.read(path, collective="all-gather")["collective"]) == {"all_gather"}
     with pytest.raises(UsageError, match="collective='sort'"):
         logs.read(path, collective="sort")
 

@@ -208,6 +208,32 @@ def test_only_worlds_and_sizes_inside_count_as_between():
 # ---- refusals
 
 
+BACK_TO_BACK = {"collective": "broadcast", "ranks": 16, "nodes": 4, "size": SIZES, "time": np.maximum(5e-6, SIZES / 20e9)}
+
+
+@pytest.mark.parametrize("collective", ["broadcast", "reduce"])
+def test_what_was_timed_back_to_back_while_its_root_runs_ahead_is_refused_a_latency(collective):
+    samples = pd.DataFrame({**BACK_TO_BACK, "collective": collective})
+    with pytest.raises(ValueError, match=f"the samples of {collective} do not say how they were timed"):
+        theory.fit_machine(samples)
+    with pytest.raises(ValueError, match="timed back to back; leave them out: .* the root runs ahead"):
+        theory.fit_machine(samples.assign(back_to_back=True))
+    for tool in ("nccl-tests", "rccl-tests"):
+        samples.attrs["tool"] = tool
+        with pytest.raises(ValueError, match="timed back to back"):
+            theory.fit_machine(samples)
+
+
+def test_one_by_one_a_broadcast_has_a_latency_and_so_has_an_all_reduce_back_to_back():
+    samples = sampled(TRUE, WORLDS[:2], collective="broadcast")
+    assert theory.fit_machine(samples.assign(back_to_back=False), 1).worlds == 2
+    samples.attrs["tool"] = "OSU micro-benchmarks"
+    assert theory.fit_machine(samples, 1).worlds == 2
+    waiting = sampled(TRUE, WORLDS[:2])
+    waiting.attrs["tool"] = "nccl-tests"
+    assert theory.fit_machine(waiting, 1).worlds == 2
+
+
 GOOD = {"collective": "all_reduce", "ranks": 4, "size": SIZES, "time": 1e-6 * SIZES}
 
 

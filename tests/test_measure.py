@@ -5,13 +5,11 @@ from __future__ import annotations
 import dataclasses
 import gc
 import itertools
-import json
 import math
 import os
 import re
 import signal
 import statistics
-import subprocess
 import sys
 import time
 
@@ -27,7 +25,6 @@ from ringtree.collectives import NAMES, call_names, find
 from ringtree.cost import Link
 from ringtree.errors import UsageError
 from ringtree.live import launchers
-from ringtree.measure import __main__ as command
 from ringtree.measure import buffers, logs, sweep, table, timing
 from ringtree.measure import call as calls
 from ringtree.theory import ALGORITHMS
@@ -199,7 +196,8 @@ def test_a_collective_by_another_name_is_torchs_call(name, called):
 
 @pytest.mark.parametrize("row", ALGORITHMS, ids=[row.name for row in ALGORITHMS])
 def test_every_algorithm_of_ours_is_measured_and_right(row):
-    options = {"ranks_per_node": 2} if row.name in ("chain_tree_all_reduce", "hierarchical_ring_all_reduce") else {}
+    of_nodes = ("chain_tree_all_reduce", "hierarchical_ring_all_reduce", "multi_ring_all_reduce")
+    options = {"ranks_per_node": 2} if row.name in of_nodes else {}
     root = 1 if find(row.collective).root else 0
     found = rows_of(row.name, 400, options=options, root=root)[0]
     assert (found["wrong"], found["program"]) == (0, row.name)
@@ -339,11 +337,11 @@ def alone(monkeypatch):
     def times(*seconds):
         given = itertools.chain(seconds, itertools.repeat(seconds[-1]))
 
-        def timed(run, device):
+        def stopwatch(run, device):
             run()
             return next(given)
 
-        monkeypatch.setattr(timing, "timed", timed)
+        monkeypatch.setattr(timing, "stopwatch", stopwatch)
 
     yield times
     dist.destroy_process_group()
@@ -408,7 +406,7 @@ def test_on_a_gpu_the_time_is_between_two_events(monkeypatch):
 
     monkeypatch.setattr(torch.cuda, "Event", Event)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda device: order.append("wait for the device"))
-    assert timing.timed(lambda: order.append("run"), torch.device("cuda")) == 1.5e-3
+    assert timing.stopwatch(lambda: order.append("run"), torch.device("cuda")) == 1.5e-3
     assert order[2:] == ["wait for the device", "record event 1", "run", "record event 2", "wait for event 2"]
 
 
@@ -478,6 +476,40 @@ def test_an_error_on_a_rank_keeps_what_was_measured(ranks, capsys):
 def test_an_algorithm_of_ours_may_be_given_as_the_function_that_it_is(ranks):
     table = measure.measure(ring_all_reduce, sizes=[64], show=False, **QUICK)
     assert (table.collective[0], table.program[0], table.wrong[0]) == ("all_reduce", "ring_all_reduce", 0)
+
+
+def test_an_average_on_gloo_is_measured_and_the_table_says_how(ranks):
+    table = measure.measure("all_reduce", sizes=[64], op="avg", show=False, **QUICK)
+    assert (table.redop[0], table.wrong[0]) == ("avg", 0)
+    assert "an average on Gloo is a sum, then a division by the number of ranks" in measure.table_text(table)
+
+
+def test_a_rank_program_that_only_moves_takes_numbers_of_one_byte(ranks):
+    for dtype in calls.FP8:
+        table = measure.measure("mst_broadcast", sizes=[64, 1000], dtype=dtype, show=False, **QUICK)
+        assert table["wrong"].tolist() == [0, 0] and table["count"].tolist() == [64, 1000] and set(table["type"]) == {dtype}
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4, 7, 8, 64, 200])
+@pytest.mark.parametrize("op", ["sum", "prod", "min", "max"])
+@pytest.mark.parametrize("dtype", calls.FP8)
+def test_results_are_exact_in_numbers_of_one_byte_too(dtype, op, ranks):
+    kind, largest = getattr(torch, calls.FP8[dtype]), buffers.LARGEST_SUM_OF_FP8
+    terms = [torch.tensor(buffers._terms(op, rank, ranks, largest), dtype=kind).float() for rank in range(ranks)]
+    expected = torch.tensor(buffers._reduced(op, range(ranks), ranks, largest), dtype=kind).float()
+    for order in (terms, terms[::-1]):
+        total = order[0]
+        for each in order[1:]:
+            total = getattr(torch, calls.OPERATIONS[op][1])(total, each).to(kind).float()
+        assert torch.equal(total, expected)
+    assert buffers.SPOILED not in expected.tolist() and float(torch.tensor(buffers.SPOILED, dtype=kind)) not in expected.tolist()
+
+
+@pytest.mark.parametrize("dtype", calls.FP8)
+def test_what_ranks_send_of_one_byte_sums_up_to_what_they_expect(dtype):
+    call = calls.Call("all_reduce", find("all_reduce"), None, "one", "sum", dtype, -1, True)
+    numbers = [buffers._numbers(call, 100, rank, 8, torch.device("cpu")) for rank in range(8)]
+    assert torch.equal(sum(sent.float() for sent, _ in numbers), numbers[0][1].float())
 
 
 def test_after_a_hang_the_ranks_are_back_and_nothing_is_lost(ranks):
@@ -550,13 +582,14 @@ def programmed(tensor, dist):
         ({"what": "all_gather", "sizes": [4]}, "less than one float for each of 2 ranks; give sizes of 8 bytes"),
         ({"what": "barrier", "sizes": [8]}, "a barrier has no size"),
         ({"op": "mean"}, "op='mean' is no operation"),
-        ({"op": "avg"}, "gloo has no avg"),
         ({"op": "bor"}, "bitwise operations of integers"),
         ({"what": "ring_all_reduce", "op": "avg"}, "take op='sum'"),
         ({"what": "broadcast", "op": "sum"}, "broadcast reduces nothing"),
         ({"root": 1}, "all_reduce has no root"),
         ({"what": "broadcast", "root": 2}, "root=2 is none of the 2 ranks"),
         ({"dtype": "float8"}, "dtype='float8' cannot be measured"),
+        ({"dtype": "f8e4m3"}, "gloo has no f8e4m3, which NCCL alone has: give one of int8"),
+        ({"what": "ring_all_reduce", "dtype": torch.float8_e5m2}, "no sum of two f8e5m2 tensors"),
         ({"what": "all_to_all", "in_place": True}, "no form in place"),
         ({"warmup": -1}, "warmup=-1"),
         ({"calls": 0}, "calls=0"),
@@ -731,72 +764,6 @@ def test_tables_side_by_side():
         measure.compare({"here": here})
     with pytest.raises(UsageError, match="no column 'cost'"):
         measure.compare({"here": here, "there": there}, value="cost")
-
-
-# ---------------------------------------------------------------- the command
-
-
-def shell(*arguments, **options):
-    return subprocess.run([sys.executable, "-m", *arguments], capture_output=True, text=True, timeout=60, **options)
-
-
-def test_the_command_starts_ranks_prints_and_writes(tmp_path):
-    import pandas
-
-    (tmp_path / "rings.py").write_text("def mine(tensor, dist):\n    dist.all_reduce(tensor)\n")
-    done = shell(
-        "ringtree.measure", "all_reduce", "--program", "rings:mine", "--ranks", "2", "--min", "8", "--max", "1K",
-        "--step-factor", "4",
-        "--budget", "0.02", "--csv", "t.csv", "--json", "t.json", cwd=tmp_path,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    found = logs.read(tmp_path / "t.csv")
-    assert found["size"].tolist() == [8, 32, 128, 512] and set(found["program"]) == {"mine"}
-    pandas.testing.assert_frame_equal(found, logs.read(tmp_path / "t.json"), check_exact=True)
-    printed = [line for line in done.stdout.splitlines() if not line.startswith("# written")]
-    assert "\n".join(printed) == measure.table_text(found)
-    assert json.loads((tmp_path / "t.json").read_text())["attrs"]["ranks"] == 2
-
-
-def test_inside_torchrun_the_command_joins_the_group():
-    done = shell(
-        "torch.distributed.run",
-        "--nproc_per_node",
-        "2",
-        "-m",
-        "ringtree.measure",
-        "broadcast",
-        "-e",
-        "16",
-        "--budget",
-        "0.02",
-        "--root",
-        "1",
-    )
-    assert done.returncode == 0, done.stderr
-    rows = [line.split() for line in done.stdout.splitlines() if not line.startswith("#")]
-    assert [(each[0], each[4]) for each in rows] == [("8", "1"), ("16", "1")], "one rank prints"
-
-
-@pytest.mark.parametrize(
-    ("given", "sentence"),
-    [
-        (["all_reduce", "--min", "1X"], "--min 1X: give a number of bytes, such as 8, 64K"),
-        (["all_reduce", "--program", "mine"], "give a module and a function"),
-        (["all_reduce", "--program", "no_such_module:mine"], "there is no module 'no_such_module'"),
-        (["all_reduce", "--program", "math:mine"], "module math has no 'mine'"),
-        (["all_reduce", "--csv", "table.txt"], "--csv table.txt: give a name that ends in .csv"),
-    ],
-)
-def test_the_command_refuses_in_one_sentence_with_exit_code_2(given, sentence, capsys):
-    with pytest.raises(SystemExit) as caught:
-        command.main(given)
-    assert caught.value.code == 2
-    assert sentence in capsys.readouterr().err
-
-
-def test_letters_of_the_command_are_powers_of_two():
-    assert [command.byte_count(text, "--max") for text in ("8", "64K", "1m", "2G")] == [8, 1 << 16, 1 << 20, 1 << 31]
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="asks for the cores of this process")

@@ -87,7 +87,7 @@ def docstring_lines(node):
 
 # -- the face ------------------------------------------------------------------
 
-FACE = """start simulate traced emulate follow cost_of lower_bound Link Machine Sketch Trace
+FACE = """start simulate traced emulate timed follow cost_of lower_bound Link Machine Sketch Trace
 Deadlock RankError RanksStuck RankDied""".split()
 
 

@@ -405,11 +405,18 @@ def test_links_inside_and_between_nodes_differ():
     }  # fmt: skip
 
 
-def test_ranks_of_a_node_can_share_its_links_out():
-    own, shared = (Machine(Link(1.0, 0.0), Link(5.0, 0.0), ranks_per_node=2, shared=shared) for shared in (False, True))
+def test_ranks_of_a_node_can_share_a_card():
+    own, shared = (Machine(Link(1.0, 0.0), Link(5.0, 0.0), ranks_per_node=2, cards_per_node=cards) for cards in (None, 1))
     assert run(swap_with(2), 4, own).makespan == 5.0
     assert run(swap_with(2), 4, shared).makespan == 10.0
     assert run(swap_with(1), 2, shared).makespan == 1.0  # inside a node nothing is shared
+
+
+@pytest.mark.parametrize("cards, rounds", [(1, 4), (2, 2), (3, 2), (4, 1), (8, 1), (None, 1)])
+def test_the_ranks_of_a_node_share_out_its_cards(cards, rounds):
+    machine = Machine(Link(1.0, 0.0), Link(5.0, 0.0), ranks_per_node=4, cards_per_node=cards)
+    assert run(swap_with(4), 8, machine).makespan == 5.0 * rounds
+    assert machine.shares_cards is (rounds > 1)
 
 
 # -- groups, tags, collectives -------------------------------------------------

@@ -11,7 +11,7 @@ reads what others measured, and `compare` sets tables side by side.
 On the ranks of `ringtree.start` a kernel and a controller share the cores with what is timed, which shows
 where the ranks are processes on a busy machine; `torchrun --nproc_per_node 4 -m ringtree.measure all_reduce`
 has neither. For programs that already run on ranks, under `torchrun` or in a `%%px` cell, `time_collective`
-measures one size, and `ping_pong` plain messages.
+measures one size, `ping_pong` plain messages, and `timed` whatever is called.
 
 Columns of a table, a row a size, in seconds, bytes and bytes a second: collective, program, ranks; size (of the full
 vector), count (elements that a rank passes), type, redop, root (-1: none), in_place; time (the
@@ -27,9 +27,9 @@ from ringtree.collectives import bus_factor
 from ringtree.measure.messages import POWERS_OF_TWO, column, ping_pong
 from ringtree.measure.sweep import measure, sizes_between
 from ringtree.measure.table import compare, frame, save, table_text
-from ringtree.measure.timing import median_interval, time_collective, timed
+from ringtree.measure.timing import Timing, median_interval, stopwatch, time_collective, timed
 
 __all__ = [
-    "POWERS_OF_TWO", "bus_factor", "column", "compare", "frame", "measure", "median_interval", "ping_pong", "save",
-    "sizes_between", "table_text", "time_collective", "timed",
+    "POWERS_OF_TWO", "Timing", "bus_factor", "column", "compare", "frame", "measure", "median_interval", "ping_pong", "save",
+    "sizes_between", "stopwatch", "table_text", "time_collective", "timed",
 ]  # fmt: skip

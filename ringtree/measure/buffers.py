@@ -9,11 +9,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial, reduce
 
-from ringtree.measure.call import OPERATIONS, TYPES, Call
+from ringtree.measure.call import FP8, OPERATIONS, TYPES, Call
 
 PERIOD = 61  # numbers repeat after so many elements: a prime, so that shards of common lengths begin differently
 SPOILED = 125  # where a result must come: no result has it while 120 ranks or fewer sum up
-LARGEST_SUM = 120  # exact in every type, int8 and bfloat16 too
+LARGEST_SUM = 120  # exact in every type, int8 and bfloat16 too, but for
+LARGEST_SUM_OF_FP8 = 8  # of which f8e5m2 has every whole number up to here
 
 
 @dataclass
@@ -137,7 +138,8 @@ def _numbers(call, count, rank, ranks, device):
     after = row.meaning(before, rank, call.root, _reduced_block)
 
     def joined(blocks):
-        values = {who: _reduced(call.op, who, ranks) if row.reduces else numbers for who, _ in blocks}
+        largest = LARGEST_SUM_OF_FP8 if call.dtype in FP8 else LARGEST_SUM
+        values = {who: _reduced(call.op, who, ranks, largest) if row.reduces else numbers for who, _ in blocks}
         return torch.cat([tiled(values[who], number) for who, number in blocks])
 
     has = row.root != "src" or rank == call.root
@@ -158,20 +160,20 @@ def _blocks(row, rank, ranks):
     return [*range(ranks)] if row.sharded else [0]
 
 
-def _terms(op, rank, ranks):
-    """PERIOD whole numbers of a rank, small enough that what all ranks' reduce to is exact in every type."""
+def _terms(op, rank, ranks, largest=LARGEST_SUM):
+    """PERIOD whole numbers of a rank, small enough that what all ranks' reduce to is exact; sums are `largest` at most."""
     if op in ("sum", "avg"):
-        spread = max(2, min(7, LARGEST_SUM // ranks + 1))
-        return [(j * (1 + rank % (spread - 1)) + rank) % spread if rank < LARGEST_SUM else 0 for j in range(PERIOD)]
+        spread = max(2, min(7, largest // ranks + 1))
+        return [(j * (1 + rank % (spread - 1)) + rank) % spread if rank < largest else 0 for j in range(PERIOD)]
     if op == "prod":
         return [2 if rank < 6 and (j + rank) % 3 == 0 else 1 for j in range(PERIOD)]
     return [(j + 17 * rank) % PERIOD for j in range(PERIOD)]
 
 
-def _reduced(op, who, ranks):
+def _reduced(op, who, ranks, largest=LARGEST_SUM):
     """What the terms of the ranks `who` reduce to."""
     together = OPERATIONS[op][2]
-    values = [reduce(together, terms) for terms in zip(*(_terms(op, rank, ranks) for rank in who))]
+    values = [reduce(together, terms) for terms in zip(*(_terms(op, rank, ranks, largest) for rank in who))]
     return [value / len(who) for value in values] if op == "avg" else values
 
 
@@ -181,13 +183,16 @@ def _differ(tensor, result, call, ranks):
 
     if result is None:
         return 0
+    eps = torch.finfo(tensor.dtype).eps if call.op == "avg" else 0
+    if call.dtype in FP8:
+        tensor, result = tensor.float(), result.float()  # PyTorch calculates with no such numbers
     if call.op != "avg":
         return int((tensor != result).sum())
-    allowed = ranks * torch.finfo(tensor.dtype).eps * result.abs().clamp(min=1)
+    allowed = ranks * eps * result.abs().clamp(min=1)
     return int((~((tensor - result).abs() <= allowed)).sum())
 
 
 def _torch_type(call):
     import torch
 
-    return getattr(torch, TYPES[call.dtype])
+    return getattr(torch, (TYPES | FP8)[call.dtype])

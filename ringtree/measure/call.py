@@ -21,8 +21,10 @@ TYPES = {
     "int8": "int8", "uint8": "uint8", "int32": "int32", "int64": "int64",
     "half": "float16", "bfloat16": "bfloat16", "float": "float32", "double": "float64",
 }  # fmt: skip
+FP8 = {"f8e4m3": "float8_e4m3fn", "f8e5m2": "float8_e5m2"}  # that NCCL alone has, from 2.24 and compute capability 9.0 on
 ITEMSIZE = {"int8": 1, "uint8": 1, "int32": 4, "int64": 8, "half": 2, "bfloat16": 2, "float": 4, "double": 8}
-FLOATING = ("half", "bfloat16", "float", "double")
+ITEMSIZE |= dict.fromkeys(FP8, 1)
+FLOATING = ("half", "bfloat16", "float", "double", *FP8)
 
 # An operation's name in nccl-tests, torch.distributed's, the function that a rank program takes, and Python's own.
 OPERATIONS = {
@@ -35,7 +37,7 @@ OPERATIONS = {
     "bor": ("BOR", "bitwise_or", lambda a, b: a | b),
     "bxor": ("BXOR", "bitwise_xor", lambda a, b: a ^ b),
 }
-LACKS = {"gloo": ("avg",), "nccl": ("band", "bor", "bxor")}
+LACKS = {"nccl": ("band", "bor", "bxor")}
 
 
 @dataclass(frozen=True)
@@ -88,7 +90,7 @@ def describe(what, of=None, op=None, dtype="float", root=0, in_place=None, ranks
     """
     name, collective, program = _named(what, of)
     op = _operation(op, collective, name, program, backend)
-    dtype = _type(dtype)
+    dtype = _type(dtype, program, collective, backend)
     if op == "avg" and dtype not in FLOATING or op[0] == "b" and dtype in FLOATING:
         raise UsageError(f"op={op!r} does not go with {dtype}: averages are of floats, bitwise operations of integers")
     if root != 0 and collective.root is None:
@@ -178,12 +180,16 @@ def _operation(op, collective, name, program, backend):
     return op
 
 
-def _type(dtype):
+def _type(dtype, program, collective, backend):
     name = str(dtype).removeprefix("torch.")
-    for nccl, torchs in TYPES.items():
-        if name in (nccl, torchs):
-            return nccl
-    raise UsageError(f"dtype={dtype!r} cannot be measured: give one of {', '.join(TYPES)}")
+    found = next((nccl for nccl, torchs in (TYPES | FP8).items() if name in (nccl, torchs)), None)
+    if found is None:
+        raise UsageError(f"dtype={dtype!r} cannot be measured: give one of {', '.join(TYPES | FP8)}")
+    if found in FP8 and program is None and backend == "gloo":
+        raise UsageError(f"gloo has no {found}, which NCCL alone has: give one of {', '.join(TYPES)}")
+    if found in FP8 and program is not None and collective.reduces:
+        raise UsageError(f"PyTorch has no sum of two {found} tensors, which a rank program needs: give one of {', '.join(TYPES)}")
+    return found
 
 
 def _form(name, collective, program):

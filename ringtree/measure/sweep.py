@@ -32,7 +32,8 @@ def measure(
         with root= where that is not 0 and op= where that is no sum; an all-to-all as
         program(outputs, inputs, dist).
     op: "sum", "prod", "min", "max", "avg", "band", "bor" or "bxor", where something is reduced.
-    dtype: "float", "half", "bfloat16", "double", "int8", "uint8", "int32", "int64", or a torch.dtype.
+    dtype: "float", "half", "bfloat16", "double", "int8", "uint8", "int32", "int64", or a torch.dtype; NCCL has "f8e4m3"
+        and "f8e5m2" too.
     in_place: whether the result replaces the input. Left out: what the call is by nature. torch has
         all_reduce, broadcast and reduce in place alone: out of place they are a copy and
         then the call, both timed (NCCL itself, as nccl-tests times it, needs no copy).
@@ -60,9 +61,9 @@ def measure(
 
     crew, speaks = _crew(ranks, timeout)
     sizes = sizes_to_measure(what, sizes, crew, **settings, options=options)
-    rows, attrs = [], crew.provenance(link) | {"settings": settings_in_words(settings)}
+    rows, attrs = [], crew.provenance(link) | {"settings": settings_in_words(settings)} | notes_on(op, crew)
     try:
-        for row in sweep(crew, sendable(what), sizes, options, **settings):
+        for row in sweep(crew, sendable(what), [(size, {}) for size in sizes], options, **settings):
             rows.append(row)
     except BaseException as error:
         error.measured = frame(rows, attrs)
@@ -75,16 +76,16 @@ def measure(
     return table
 
 
-def sweep(crew, what, sizes, options, **settings):
-    """Yield the row of each size, with a progress bar; an interrupt ends it after the size that runs."""
-    with _progress(what, sizes, crew) as tell, _interrupted_late(crew) as interrupted:
-        for done, size in enumerate(sizes):
+def sweep(crew, what, jobs, options, **settings):
+    """Yield the row of each job, (size, its own settings), with a progress bar; an interrupt ends it after the one that runs."""
+    with _progress(what, jobs, crew) as tell, _interrupted_late(crew) as interrupted:
+        for done, (size, own) in enumerate(jobs):
             tell(done, size)
-            row = crew.call(time_collective, what, size, **settings, options=options)
+            row = crew.call(time_collective, what, size, **(settings | own), options=options)
             tell(done + 1)  # the row may be printed on the same terminal
             yield row
             if interrupted:
-                print(f"interrupted: {done + 1} of {len(sizes)} sizes were measured, and the table has them.", file=sys.stderr)
+                print(f"interrupted: {done + 1} of {len(jobs)} sizes were measured, and the table has them.", file=sys.stderr)
                 return
 
 
@@ -230,6 +231,13 @@ def settings_in_words(settings):
     return {name: settings[name] for name in ("warmup", "budget", "stable")}
 
 
+def notes_on(op, crew):
+    """What a reader of the table must know of an operation on this backend, as an attr."""
+    averaged = op == "avg" and crew.backend == "gloo"
+    note = "an average on Gloo is a sum, then a division by the number of ranks: both are timed"
+    return {"warnings": [note]} if averaged else {}
+
+
 # -- while a sweep runs ----------------------------------------------------------
 
 
@@ -255,7 +263,7 @@ def _interrupted_late(crew):
 
 
 @contextlib.contextmanager
-def _progress(what, sizes, crew):
+def _progress(what, jobs, crew):
     """tell(how many sizes are done, the size that runs): a bar for somebody who watches, gone without a size, and in the end."""
     out = _watched() if crew.interruptible else None
     if out is None:
@@ -268,7 +276,7 @@ def _progress(what, sizes, crew):
 
     name = what if isinstance(what, str) else getattr(what, "__name__", "program")
     began = time.monotonic()
-    bar = Bar(total=len(sizes), file=out, unit="size", leave=False, dynamic_ncols=True, delay=BAR_AFTER or 1e-9)
+    bar = Bar(total=len(jobs), file=out, unit="size", leave=False, dynamic_ncols=True, delay=BAR_AFTER or 1e-9)
 
     def tell(done, size=None):
         if time.monotonic() - began < BAR_AFTER:
@@ -283,7 +291,7 @@ def _progress(what, sizes, crew):
     try:
         yield tell
     finally:
-        tell(len(sizes))
+        tell(len(jobs))
         bar.close()
 
 

@@ -127,7 +127,7 @@ def _provenance_lines(table):
         lines.append("~ after a row: the budget was spent before its median was stable")
     if attrs.get("backend") == "gloo" or attrs.get("link"):
         lines.append("these are times of processes on CPUs: they say nothing of a GPU or its network")
-    lines += [str(attrs[key]) for key in ("link", "remark", "truncated") if attrs.get(key)]
+    lines += [str(attrs[key]) for key in ("link", "remark") if attrs.get(key)] + list(attrs.get("warnings", []))
     return [f"# {text}" for text in lines if text]
 
 
@@ -138,7 +138,7 @@ def _places(attrs):
     kinds = ", ".join(f"{devices.count(each)} x {each}" for each in dict.fromkeys(devices))
     if set(devices) == {"CPU"}:
         kinds = f"CPU, {attrs['cores']} cores a host" if attrs.get("cores") else "CPU"
-    hosts = attrs.get("hosts")
+    hosts = attrs.get("hosts", attrs.get("nodes"))
     parts = [
         f"{attrs['ranks']} ranks" + (f" on {hosts} host{'' if hosts == 1 else 's'}" if hosts else ""),
         f"backend {attrs['backend']}" if attrs.get("backend") else "",

@@ -1,20 +1,99 @@
-"""Time one collective at one size, on ranks: a rank program, under `ringtree`, `torchrun` or anything else."""
+"""Time a call, or one collective at one size: on ranks, under `ringtree`, `torchrun` or anything else, or alone."""
 
 from __future__ import annotations
 
 import math
+import sys
 import time
 from functools import partial
 from statistics import median
+from typing import NamedTuple
 
 from ringtree.collectives import bus_factor
 from ringtree.errors import UsageError
 from ringtree.measure.buffers import prepare
 from ringtree.measure.call import check_link, describe
+from ringtree.units import count_text, seconds_text
 
 LEAST = 6  # batches: fewer have no 95 % interval of their median
 BATCH_SECONDS = 5e-3  # calls that are shorter are timed several together
 MOST_CALLS = 20  # as nccl-tests times together unless told otherwise
+
+
+class Timing(NamedTuple):
+    """What `timed` found, in seconds.
+
+    time: the median; low, high: its 95 % interval; min, max: the shortest and the longest; first: the first call, which counts
+    in none of these; calls: how many do; stable: whether the interval got narrow enough before the budget was spent.
+    """
+
+    time: float
+    low: float
+    high: float
+    min: float
+    max: float
+    first: float
+    calls: int
+    stable: bool
+
+    def __str__(self):
+        low, high = seconds_text(self.low), seconds_text(self.high)
+        return f"{seconds_text(self.time)} (95 % sure: {low} to {high}, {count_text(self.calls, 'call')})"
+
+
+def timed(call, *, warmup=2, budget=0.3, stable=0.05, group=None, device=None) -> Timing:
+    """How long call() takes. On ranks all of them call this at the same time, each with its own call, and get the same answer.
+
+    call: a function without arguments. warmup: calls after the first that do not count. budget: seconds that the counted calls
+    may take together, so far as 6 of them allow; stable: stop sooner when the 95 % interval of the median is within this part of
+    it. group: the ranks that take part, by default all. device: what must have finished before the clock is read, by default this
+    rank's GPU under NCCL, and in a process without ranks the current GPU if PyTorch uses it.
+
+    The first call is timed apart. Before each of the others the ranks meet in a barrier, and of each the slowest rank's time
+    counts. The answer is the median of these, for what disturbs a call only makes it longer, at times by much, and a median
+    does not move for that; between `low` and `high` lies the true median with 95 % confidence (`median_interval`). Method and
+    source: Hoefler, Belli 2015, Scientific Benchmarking of Parallel Computing Systems, rules 5, 6 and 10.
+
+    Raises UsageError on arguments that cannot be, and whatever the call raises.
+    """
+    if not callable(call):
+        raise UsageError(f"timed got {call!r}: give a function without arguments, such as lambda: dist.all_reduce(x)")
+    check_settings(warmup, 1, budget, stable)
+    batch = partial(_meet_and_time, call, group, _device_of(device, group))
+    first = max(batch(0.0)[0])
+    for _ in range(warmup):
+        batch(0.0)
+    by_rank, _, narrow = _batches_until_stable(batch, budget, stable)
+    slowest = [max(times) for times in by_rank]
+    low, high = median_interval(slowest)
+    return Timing(median(slowest), low, high, min(slowest), max(slowest), first, len(slowest), narrow)
+
+
+def _meet_and_time(call, group, device, began):
+    """One call after a barrier: (every rank's time, 0 wrong elements, seconds since `began` where they are most)."""
+    real = _ranks_here()
+    if real is not None:
+        real.barrier(group=group)
+    mine = [stopwatch(call, device), time.monotonic() - began]
+    times, spent = zip(*([mine] if real is None else _share(mine, group)))
+    return times, 0, max(spent)
+
+
+def _ranks_here():
+    """torch.distributed, where this process has a process group; without one PyTorch need not be loaded."""
+    real = getattr(sys.modules.get("torch"), "distributed", None)
+    return real if real is not None and real.is_available() and real.is_initialized() else None
+
+
+def _device_of(device, group):
+    """The torch device to wait for; None where there is none to wait for."""
+    torch, real = sys.modules.get("torch"), _ranks_here()
+    if device is not None:
+        import torch
+
+        return torch.device(device)
+    gpu = torch is not None and (torch.cuda.is_initialized() if real is None else real.get_backend(group) == "nccl")
+    return torch.device("cuda", torch.cuda.current_device()) if gpu else None
 
 
 def time_collective(
@@ -92,7 +171,7 @@ def _batch(job, device, check, calls, began=0.0):
 
     job.refresh()
     torch.distributed.barrier()
-    seconds = timed(lambda: [job.run() for _ in range(calls)], device) / calls
+    seconds = stopwatch(lambda: [job.run() for _ in range(calls)], device) / calls
     if check and calls > 1 and not job.repeatable:
         job.refresh()
         job.run()
@@ -146,12 +225,12 @@ def _surroundings(call, dist, link, device):
     return dist or real, torch.device(device)
 
 
-def timed(run, device) -> float:
+def stopwatch(run, device=None) -> float:
     """Seconds that run() takes on this rank.
 
     Between two CUDA events on a GPU, by the monotonic clock on a CPU.
     """
-    if device.type != "cuda":
+    if device is None or device.type != "cuda":
         began = time.perf_counter()
         run()
         return time.perf_counter() - began
@@ -166,15 +245,15 @@ def timed(run, device) -> float:
     return began.elapsed_time(ended) / 1e3  # it says milliseconds
 
 
-def _share(mine):
-    """Every rank's list of numbers, by rank, on every rank."""
+def _share(mine, group=None):
+    """Every rank's list of numbers, by rank, on every rank of the group."""
     import torch
 
     dist = torch.distributed
-    where = "cuda" if dist.get_backend() == "nccl" else "cpu"
+    where = "cuda" if dist.get_backend(group) == "nccl" else "cpu"
     mine = torch.tensor(mine, dtype=torch.float64, device=where)
-    everyone = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
-    dist.all_gather(everyone, mine)
+    everyone = [torch.empty_like(mine) for _ in range(dist.get_world_size(group))]
+    dist.all_gather(everyone, mine, group=group)
     return torch.stack(everyone).tolist()
 
 

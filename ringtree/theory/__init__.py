@@ -13,7 +13,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     submodules=["nccl"],
     submod_attrs={
         "lines": ["fastest", "fit_line", "fit_lines", "misses"],
-        "machines": ["NAMES", "Fitted", "fit_machine", "held_out"],
+        "machines": ["HELD", "NAMES", "Fitted", "fit_machine", "held_out"],
         "table": ["ALGORITHMS", "Algorithm", "find"],
         "model": ["COLLECTIVES", "Model", "Protocol", "closed_form", "ring_share"],
         "costs": ["Bound", "Cost", "cost_of", "lower_bound", "textbook_time"],

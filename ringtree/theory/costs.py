@@ -8,7 +8,7 @@ simulator. `ALGORITHMS` lists ours, and `lower_bound` says what no algorithm can
 
 The rules are the simulator's: a message takes α + nβ and starts when both of its ranks have
 come to it, a rank goes on when all its messages of a step have ended, and reducing takes γ a
-byte. Links that the ranks of a node share count for a program of your own; a schedule leaves them out.
+byte. Where ranks share network cards, or send several messages in one step, the simulator counts those too.
 """
 
 from __future__ import annotations
@@ -75,9 +75,12 @@ def cost_of(program, size, nbytes, machine, *, gamma=0.0, itemsize=4, **options)
     row = row_of(program)
     if row is None and callable(program):
         return _simulated(program, size, nbytes // itemsize, _dtype(itemsize), machine, gamma, options)
-    row = row or find(program)
-    options = _all_options(row, size, options)
+    row, given = row or find(program), options
+    options = _all_options(row, size, given)
     steps = list(row.steps(size, nbytes, itemsize, options))
+    if machine.shares_cards or row.time is None and _crowded(steps):
+        # which message goes first through a card or a port, a schedule does not say
+        return _simulated(_of_one_tensor(row), size, nbytes // itemsize, _dtype(itemsize), machine, gamma, given)
     sent, received = [0] * size, [0] * size
     for messages, _ in steps:
         for src, dst, length in messages:
@@ -105,6 +108,18 @@ def _simulated(program, size, count, dtype, machine, gamma, options) -> Cost:
         make, run = torch.zeros, once(torch.zeros, machine, gamma)
     rounds, path = (round(once(make, Machine(link), 0.0).makespan) for link in (Link(1.0, 0.0), Link(0.0, 1.0)))
     return Cost(rounds, tuple(run.trace.bytes_sent), tuple(run.trace.bytes_received), run.makespan, path)
+
+
+def _crowded(steps) -> bool:
+    """Whether a rank sends, or receives, several messages in one step."""
+    return any(len(set(ends)) < len(ends) for messages, _ in steps for ends in zip(*((src, dst) for src, dst, _ in messages)))
+
+
+def _of_one_tensor(row):
+    """One of our algorithms as `_simulated` calls it."""
+    if collectives.find(row.collective).before == "blocks":
+        return lambda outputs, inputs, dist, **options: row.program(outputs, inputs, dist, **options)
+    return lambda tensor, dist, **options: row.program(tensor, dist, **options)
 
 
 def _arguments(program, tensor, rank, size):

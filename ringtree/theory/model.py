@@ -58,7 +58,7 @@ class Protocol:
         if ranks_per_node is None:
             return Machine(inside)
         between = Link(float(self.hop_between), 1 / float(self.bandwidth_between))
-        return Machine(inside, between, ranks_per_node, shared=True)
+        return Machine(inside, between, ranks_per_node, cards_per_node=1)
 
     def __str__(self) -> str:
         hops = f"{seconds_text(self.hop_inside)} and {seconds_text(self.hop_between)} a hop inside and between nodes"

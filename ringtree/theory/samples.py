@@ -5,17 +5,31 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from ringtree.collectives import spelling
+from ringtree.collectives import TABLE, spelling
 from ringtree.theory.model import COLLECTIVES
 
-__all__ = ["RUN", "of_run", "tidy"]
+__all__ = ["NO_LATENCY", "RUN", "of_run", "runs_ahead", "tidy"]
 
 RUN = ["run", "collective", "algorithm", "in_place", "ranks", "nodes"]
 _LEFT_OUT = {"run": "", "algorithm": "", "in_place": False, "nodes": 1}
+_ROOTED = tuple(row.name for row in TABLE if row.root)
+# Of the tools whose tables are read, those that time calls back to back, with no barrier between them.
+_BACK_TO_BACK = ("nccl-tests", "rccl-tests")
+
+NO_LATENCY = (
+    "in a row of them back to back the root runs ahead, and a call seems to take what the root needs to hand it over, "
+    "on any number of ranks, so their times hold no latency"
+)
+
+
+def runs_ahead(collective: str, tool: str | None) -> bool:
+    """Whether a tool times this collective back to back although one rank of it need not wait for the others."""
+    return spelling(collective) in _ROOTED and tool in _BACK_TO_BACK
 
 
 def tidy(samples) -> pd.DataFrame:
     """The samples as a table with all columns, numbered from 0, or a ValueError that says what is wrong."""
+    tool = getattr(samples, "attrs", {}).get("tool")
     samples = pd.DataFrame(samples).reset_index(drop=True)
     if samples.empty:
         raise ValueError("there are no samples; give one row for each measurement.")
@@ -29,7 +43,7 @@ def tidy(samples) -> pd.DataFrame:
         column = pd.to_numeric(samples[name], errors="coerce").astype(float)
         wrong = ~(np.isfinite(column) & (column > 0))
         if wrong.any():
-            given = samples[name][wrong].iloc[0]
+            given = samples[name][wrong].tolist()[0]
             raise ValueError(f"a sample's {name} is {given!r}; give finite numbers above 0, and leave out what was not measured.")
         samples[name] = column if name == "time" else column.astype(np.int64)
     for name, known in (("collective", COLLECTIVES), ("algorithm", ("", "ring", "tree"))):
@@ -40,6 +54,7 @@ def tidy(samples) -> pd.DataFrame:
         raise ValueError("a sample has 1 rank, which has nobody to talk to; give samples of 2 ranks or more.")
     if (samples.ranks % samples.nodes).any():
         raise ValueError("a sample's ranks are not a multiple of its nodes; the model needs as many ranks on every node.")
+    samples = _with_timing(samples, tool)
     falling = samples.groupby(RUN, sort=False)["size"].diff() <= 0
     if falling.any():
         at = samples[falling].iloc[0]
@@ -49,6 +64,21 @@ def tidy(samples) -> pd.DataFrame:
         )
     if samples["size"].nunique() < 4:
         raise ValueError(f"got {samples['size'].nunique()} different sizes; fitting a machine needs at least 4.")
+    return samples
+
+
+def _with_timing(samples, tool) -> pd.DataFrame:
+    """The samples with a column back_to_back; ValueError for broadcasts and reduces of which it is true, or not known."""
+    if "back_to_back" not in samples:
+        samples = samples.assign(back_to_back=None if tool is None else [runs_ahead(each, tool) for each in samples.collective])
+    rooted = samples[samples.collective.isin(_ROOTED)]
+    if rooted.back_to_back.isna().any():
+        raise ValueError(
+            f"the samples of {rooted.collective.iloc[0]} do not say how they were timed; give a column back_to_back, and leave "
+            f"out those where it is True: {NO_LATENCY}."
+        )
+    if rooted.back_to_back.astype(bool).any():
+        raise ValueError(f"the samples of {rooted.collective.iloc[0]} were timed back to back; leave them out: {NO_LATENCY}.")
     return samples
 
 

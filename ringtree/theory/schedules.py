@@ -288,6 +288,16 @@ def hierarchical_ring_all_reduce(p, n, itemsize, options):
     yield from ring(nodes, [chunks] * len(nodes), 1)
 
 
+def multi_ring_all_reduce(p, n, itemsize, options):
+    r = options["ranks_per_node"]
+    rings = [
+        [node + (leaves + 1 + place) % r for node in range(0, p, r) for place in range(r)] for leaves in range(r)
+    ]
+    lengths = [cut(part, p, itemsize) for part in cut(n, r, itemsize)]
+    yield from ring(rings, lengths, 0, True)
+    yield from ring(rings, lengths, 1)
+
+
 def pairwise_all_to_all(p, n, itemsize, options):
     blocks = cut(n, p, itemsize)
     for step in range(1, p):

@@ -235,6 +235,10 @@ ALGORITHMS = [
         "2(r−1)(α + n/r·β) inside + 2(N−1)(α + n/p·β) between + (p−1)/p·nγ", _hierarchical_form, _whole, "patarasuk2009",
     ),
     Algorithm(
+        "all_reduce", A.multi_ring_all_reduce, S.multi_ring_all_reduce, "≈ 2(p−1)/p·n/r·β between, r−1 times that inside nodes",
+        None, _always, "hu2025demystifying",
+    ),
+    Algorithm(
         "all_to_all", A.pairwise_all_to_all, S.pairwise_all_to_all, "(p−1)(α + n/p·β)", _form(_others, _part), _whole, "thakur2005",
     ),
     Algorithm(

@@ -1,148 +1,243 @@
-"""Read the output of nccl-tests: what it prints, and the JSON that it writes with -J."""
+"""Read what nccl-tests and rccl-tests print: tables with a head or without, among whatever else a log holds.
+
+A log is read line by line, those of each process apart. A table begins at its head, or at a row where none is open, and
+ends at its foot or the next head. What a run says of itself stands above its table, and in some versions below.
+"""
 
 from __future__ import annotations
 
-import contextlib
+import math
 import re
+from dataclasses import dataclass, field
 
-from ringtree.collectives import find
-from ringtree.errors import UsageError
-from ringtree.measure.logs.rows import TAGS, seconds, table_of, whole
+from ringtree.collectives import SEND_RECV, TABLE, find
+from ringtree.measure.logs import layout
+from ringtree.measure.logs.nccl_rows import Table, found_in
+from ringtree.measure.logs.rounded import is_value, number, whole
+from ringtree.measure.logs.rows import named_in, processes_of
+from ringtree.measure.logs.types import NAMES
 
-# NCCL's own lines come in between, and in the middle of a line, which goes on after them.
-NCCL_SAYS = re.compile(r"(?:(?<=-1)|(?<=\s)|^)[A-Za-z0-9][\w.-]*:\d+:\d+ \[\d+\] NCCL .*(?:\n|\Z)", re.MULTILINE)
-OLD_TYPES = {"char": "int8", "int": "int32"}
+ROW = re.compile(rf"(?<![\w.,:/-])(\d+)\s+(\d+)\s+({'|'.join(NAMES)})(?=\s|$)(.*)")
+ROW_OF_ANY_TYPE = re.compile(r"^\W*(\d+)\s+(\d+)\s+([a-z]\w*)(?=\s|$)(.*)")
+LIBRARY = re.compile(r"\b[NR]CCL version\s*:?\s*(\d[\d.]*\d)")
+COMMUNICATOR = re.compile(r"\bcomm 0x[0-9a-f]+ rank \d+ nranks (\d{1,6})\b")
+DATES = re.compile(r"\d{4}-\d\d-\d\d|\d\d:\d\d:\d\d")
+DEVICE = re.compile(
+    r"\bRank\s+(\d+)\s+(?:Group\s+(\d+)\s+)?(?:Pid\s+\d+\s+)?(?:on|uses)\s+(?:(\S+)\s+)?device\s+\d+\s+\[[^]]*\]\s*(.*)"
+)
+_PROGRAMS = "|".join(name for row in (*TABLE, SEND_RECV) for name in (row.name, *row.aliases))
+PROGRAM = re.compile(rf"(?<![a-z])({_PROGRAMS})_perf(?![a-z])")
+MIXED = (
+    "several processes printed into each other from line {} on, as those of nccl-tests do that were built without MPI, each of "
+    "which runs alone: build them with MPI=1, or log each process apart"
+)
 
 
-def read(text, name, ranks, collective):
-    """Every table in the text: head, rows and foot, with other lines anywhere between."""
-    log = _Log(name, ranks, collective)
-    number = 1
-    for line in NCCL_SAYS.sub("\0", TAGS.sub("", text)).split("\n"):
-        log.take(line.replace("\0", "").rstrip(), number)
-        number += 1 + line.count("\0")
-    if log.open:
-        log.truncated = "the log ends in the middle of a table: these are the rows so far"
-    if log.broken:
-        lines = f"line{'' if len(log.broken) == 1 else 's'} {', '.join(map(str, log.broken))}"
-        log.truncated = "; ".join(each for each in (log.truncated, f"{lines} could not be read and left out") if each)
-    devices = [log.devices[rank] for rank in sorted(log.devices)]
-    attrs = {"tool": "nccl-tests", "ranks": ranks or len(devices) or None, "devices": devices, "truncated": log.truncated}
-    return table_of(log.rows, attrs | log.attrs, name, "an nccl-tests")
+def tables(lines, name):
+    """(every table in the lines as `Found`, sentences on those that were left out)."""
+    log = _Log()
+    for line in lines:
+        log.take(line)
+    return log.end(name)
+
+
+@dataclass
+class Run:
+    """What one run of a program says of itself, above its table or below.
+
+    official: the program's name as it prints it; command: as the command has it that started it; headline: a collective
+    that a line above names, with that reason. devices: {rank: (group, host, device)}. told: how many ranks ran, where it
+    says so; launched: how many its command starts.
+    """
+
+    tool: str = "nccl-tests"
+    official: str | None = None
+    command: str | None = None
+    headline: tuple | None = None
+    devices: dict = field(default_factory=dict)
+    told: int | None = None
+    launched: int | None = None
+    attrs: dict = field(default_factory=dict)
+    has_table: bool = False
+    in_place_only: bool = False
+
+
+class _Process:
+    """What one process prints: its run, the table that is open, and the row that may go on."""
+
+    def __init__(self):
+        self.run, self.table, self.pending = Run(), None, None
+        self.tables, self.unfinished, self.mixed = [], 0, False
 
 
 class _Log:
-    """What is known so far of a log, while it is read line by line."""
+    def __init__(self):
+        self.processes, self.libraries = {}, []
+        self.names, self.nranks = set(), set()  # of programs, and of NCCL's communicators
 
-    def __init__(self, name, ranks, collective):
-        self.name, self.ranks, self.collective = name, ranks, collective
-        self.columns, self.devices = [], {}
-        self.rows, self.attrs, self.broken = [], {}, []
-        self.open, self.truncated, self.program = False, None, None
+    def take(self, line):
+        process = self.processes.setdefault(line.stream, _Process())
+        text = line.text.strip()
+        if match := LIBRARY.search(line.whole):
+            self.libraries.append((line.number, match[1]))
+        if match := COMMUNICATOR.search(line.whole):
+            self.nranks.add(int(match[1]))
+        if "bw" in text and (columns := layout.columns_of_head(text)) is not None:
+            self._open(process, line.number, columns)
+        elif match := ROW.search(text) or (process.table and process.table.columns and ROW_OF_ANY_TYPE.match(text)):
+            self._row(process, line.number, match)
+        elif process.pending and text and all(map(is_value, text.split())):
+            self._go_on(process, text.split())
+        elif text:
+            self._say(process, line, text)
 
-    def take(self, line, number):
-        if re.match(r"\s*#\s+size\s+count\s", line):
-            if self.open:
-                self.truncated = "a table ends in the middle and another one follows: these are the rows of both"
-            self.columns = line.replace("#wrong", "wrong").replace("#", " ").split()
-            self.open = True
-        elif line.lstrip().startswith("#"):
-            self._comment(line)
-        elif match := re.search(r"NCCL version (\S+)", line):
-            self.attrs["nccl"] = match[1].partition("+")[0]
-        elif re.match(r"\s*\d+\s+\d+\s+[a-z]\w*\s", line + " ") and self.columns:
-            self._row(line.split(), number)
-        elif match := re.search(r"\b([a-z_]+)_perf\b", line):
-            self.program_is(match[1])
+    def end(self, name):
+        for process in self.processes.values():
+            self._close(process, "the log ends in the middle of a table: these are the rows so far")
+        only = None
+        if len(self.names) == 1:
+            only = find(next(iter(self.names)), send_recv=True), "the only one that the log names"
+        tables = [table for process in self.processes.values() if not process.mixed for table in process.tables]
+        for table in tables:
+            table.run.headline = table.run.headline or only
+            table.library = self._library(table)
+            if len(self.nranks) == 1:
+                table.run.launched = table.run.launched or next(iter(self.nranks))
+        found = [found_in(table, name) for table in sorted(tables, key=lambda table: table.line)]
+        found += [MIXED.format(process.tables[0].line) for process in self.processes.values() if process.mixed]
+        return [each for each in found if not isinstance(each, str)], [each for each in found if isinstance(each, str)]
 
-    def _comment(self, line):
-        if match := re.match(r"\s*#\s+Rank\s+(\d+)\s.*?\bdevice\s+\d+\s+\[[^]]*\]\s*(.*)", line):
-            if int(match[1]) in self.devices and not self.open and self.rows:
-                self.devices = {}  # another program's ranks
-            self.devices[int(match[1])] = match[2].strip()
-        elif match := re.search(r"Collective test \w+: ([a-z_]+)_perf", line):
-            self.program_is(match[1])
-        elif match := re.search(r"Avg bus bandwidth\s*: (\S+)", line):
-            self.attrs["avg_busbw"] = float(match[1]) * 1e9
-            self.open = False
-        elif match := re.search(r"nccl-tests version (\S+)(?:.*nccl-library=(\d+))?", line):
-            self.attrs["version"] = match[1]
-            if match[2]:
-                self.attrs["nccl"] = version_of(int(match[2]))
-        elif match := re.search(r"Out of bounds values : (\d+)", line):
-            self.attrs["out_of_bounds"] = int(match[1])
-        elif "minBytes" in line:
-            self.attrs["settings"] = line.strip("# ")
+    # -- tables ------------------------------------------------------------------
 
-    def program_is(self, name):
-        with contextlib.suppress(UsageError):  # a program that times no collective
-            self.program = find(name, send_recv=True)
+    def _open(self, process, number, columns):
+        self._close(process, "the table ends in the middle and another one follows: these are its rows so far")
+        process.table = Table(number, columns, process.run, process.run.in_place_only)
+        process.run.has_table = True
 
-    def _row(self, words, number):
-        """One row in the log is two of ours: out of place, and in place."""
-        fixed = [each for each in self.columns if each in ("size", "count", "type", "redop", "root")]
-        halves = self.columns[len(fixed) :]
-        starts = [i for i, each in enumerate(halves) if each in ("time", "cputime")]
-        known = dict(zip(fixed, words))
-        values = words[len(fixed) :]
-        found = 0
-        for place, start in enumerate(starts):
-            names = halves[start : starts[place + 1] if place + 1 < len(starts) else len(halves)]
-            names = [each for each in names if each != "timestamp"]
-            half = dict(zip(names, values[start : start + len(names)]))
-            if len(half) == len(names):
-                self.half(known, half, place == 1, number)
-                found += 1
-        if found < len(starts):
-            self.broken.append(number)
+    def _close(self, process, because=None):
+        """The open table ends: at its foot, or because of something else."""
+        self._finish_row(process)
+        table, process.table = process.table, None
+        if table is not None:
+            has_foot = table.columns and "place" not in table.columns  # ours has none, and none is expected without a head
+            table.truncated = because if has_foot else None
+            process.tables.append(table)
+            process.unfinished += because is not None and table.columns is not None
 
-    def half(self, known, half, in_place, number):
-        time = seconds(half.get("time", half.get("cputime")), self.name, number)
-        if "cputime" in half:
-            self.attrs["clock"] = "cputime: the CPU's time to launch, not the collective's"
-        measured = self.collective or self.program
-        collective = measured.name if measured else None
-        ranks = self.ranks or len(self.devices) or None
-        row = {
-            "collective": collective,
-            "program": collective,
-            "ranks": ranks,
-            "size": int(known["size"]),
-            "count": int(known["count"]),
-            "type": OLD_TYPES.get(known["type"], known["type"]),
-            "redop": known.get("redop"),
-            "root": whole(known.get("root")),
-            "in_place": in_place,
-            "time": time,
-            "busbw": float(half["busbw"]) * 1e9 if "busbw" in half else None,
-            "wrong": whole(half.get("wrong")),
-        }
-        for name, column in (("i_min", "min"), ("i_max", "max")):
-            if name in half:
-                row[column] = seconds(half[name], self.name, number, name)
-        self.rows.append(row)
+    def _row(self, process, number, match):
+        self._finish_row(process)
+        words = [word for word in match[4].split() if not DATES.fullmatch(word)]
+        again = process.table is not None and process.table.columns is None and match[1] == process.table.smallest
+        if process.table is None or again:  # where the sizes begin again, another table without a head follows
+            if process.run.has_table:
+                process.run = Run()
+            self._open(process, number, None)
+        process.pending = (number, match.groups()[:3], words)
+        if len(words) >= process.table.width:
+            self._finish_row(process)
+
+    def _go_on(self, process, words):
+        """A row goes on that something was printed into, or that was broken at the margin."""
+        number, known, before = process.pending
+        if len(before) + len(words) <= process.table.width:
+            process.pending = (number, known, before + words)
+        if len(before) + len(words) >= process.table.width:
+            self._finish_row(process)
+
+    def _finish_row(self, process):
+        if process.pending is not None:
+            process.table.rows.append(process.pending)
+            process.pending = None
+
+    def _library(self, table):
+        """The version of NCCL that is named last before the table's last row, or else first after."""
+        last = table.rows[-1][0] if table.rows else table.line
+        before = [version for line, version in self.libraries if line < last]
+        after = [version for line, version in self.libraries if line >= last]
+        return before[-1] if before else after[0] if after else None
+
+    # -- what a run says of itself -----------------------------------------------
+
+    def _say(self, process, line, text):
+        if match := DEVICE.search(text):
+            self._device(process, match)
+        elif match := re.search(r"Collective test (starting|concluded): (\w+?)(?:_perf\w*)?$", text):
+            run = self._begin(process, "official") if match[1] == "starting" else process.run
+            run.official = run.official or match[2]
+            self.names |= {each.name for each in [named_in(match[2])] if each}
+        elif "minBytes" in text:
+            self._begin(process, "settings").attrs["settings"] = text.strip("# ")
+        elif match := re.search(r"\b([nr]ccl-tests):? [vV]ersion (\S+)(?:.*[nr]ccl-library=(\d+))?", line.whole):
+            run = self._begin(process, "version")
+            run.tool, run.attrs["version"] = match[1], match[2]
+            run.attrs |= {"nccl": version_of(whole(match[3]))} if whole(match[3]) else {}
+        elif "Blocking Enabled" in text:
+            process.run.attrs["blocking"] = text.strip("# ")
+        elif match := re.match(r"# ringtree\.measure, (\w+)", text):
+            run = self._begin(process, "official")
+            run.official, run.tool = match[1], "ringtree.measure, printed"
+        elif match := re.match(r"# (\d{1,6}) ranks\b", text):
+            process.run.told = int(match[1])
+        elif not self._foot(process, text):
+            self._aside(process, text)
+
+    def _foot(self, process, text):
+        match = re.search(r"(Avg bus bandwidth|Out of bounds values)\s*: (\S+)", text)
+        if match is None:
+            return False
+        if match[1].startswith("Out"):
+            process.run.attrs["out_of_bounds"] = whole(match[2])
+            return True
+        if process.unfinished and not (process.table and process.table.columns):
+            process.mixed = True  # a foot without a head, after heads without a foot
+        if number(match[2]) is not None:
+            process.run.attrs["avg_busbw"] = number(match[2]) * 1e9
+        self._close(process)
+        return True
+
+    def _begin(self, process, what):
+        """The run that says this: another one where this one has had its table, or has said it already."""
+        run = process.run
+        if run.has_table or what in run.attrs or getattr(run, what, None):
+            self._close(process, "another run begins in the middle of the table: these are its rows so far")
+            process.run = Run()
+        return process.run
+
+    def _device(self, process, match):
+        run = process.run
+        rank = int(match[1]) if len(match[1]) < 7 else None
+        if run.has_table and process.table is None or rank in run.devices:
+            run = self._begin(process, "devices")
+        if rank is not None:
+            run.devices[rank] = (match[2] or "0", match[3], match[4].strip())
+
+    def _aside(self, process, text):
+        """What stands around tables: commands, headlines, and the upper line of a head."""
+        if "in-place" in text and "bw" not in text:
+            process.run.in_place_only = "out-of-place" not in text
+            return
+        command = PROGRAM.search(text)
+        named = None if command or len(text) > 100 else named_in(text)
+        if not (command or named):
+            return
+        if process.run.has_table and process.table is None:
+            process.run = Run()
+        if command:
+            process.run.command, process.run.launched = command[1], ranks_of_command(text)
+            self.names.add(find(command[1], send_recv=True).name)
+        else:
+            process.run.headline = named, "which a line above names"
 
 
-def table_of_json(found, name, ranks, collective):
-    """The table of what nccl-tests writes with -J, a dict."""
-    devices = [each.get("device_info", "") for each in found.get("config", {}).get("devices", [])]
-    arguments = [str(each) for each in found.get("args", [])]
-    log = _Log(name, ranks, collective)
-    log.devices = dict(enumerate(devices))
-    if program := re.search(r"([a-z_]+)_perf", " ".join(arguments[:1])):
-        log.program_is(program[1])
-    for number, result in enumerate(found["results"], 1):
-        known = {key: str(result[key]).strip() for key in ("size", "count", "type", "redop", "root")}
-        for in_place, half in ((False, result.get("out_of_place")), (True, result.get("in_place"))):
-            if half:
-                words = {"time": half.get("time", half.get("cpu_time")), "busbw": half.get("bus_bw"), "wrong": half.get("nwrong")}
-                log.half(known, words, in_place, number)
-    attrs = {
-        "tool": "nccl-tests", "ranks": ranks or len(devices) or None, "devices": devices, "date": found.get("start_time"),
-        "nccl": version_of(int(found["nccl_version"])), "settings": " ".join(arguments),
-        "avg_busbw": 1e9 * found["average_bus_bandwidth"]["bandwidth"] if "average_bus_bandwidth" in found else None,
-    }  # fmt: skip
-    return table_of(log.rows, attrs, name, "an nccl-tests")
+def ranks_of_command(text):
+    """How many ranks a command starts that names the number of its processes, or None."""
+    processes = processes_of(text, "_perf")
+    if processes is None:
+        return None
+    each = [
+        re.search(rf"\s(?:-{letter}|--{word})[ =]?(\d{{1,4}})\b", text) for letter, word in (("g", "ngpus"), ("t", "nthreads"))
+    ]
+    return processes * math.prod(int(match[1]) for match in each if match)
 
 
 def version_of(code):

@@ -25,11 +25,19 @@ A tuner plugin may overrule all of it.
 
 from ringtree.theory.nccl.clusters import judge, published
 from ringtree.theory.nccl.constants import ALGORITHMS, COLLECTIVES, CONSTANTS, GENERATIONS, PATHS, PROTOCOLS
-from ringtree.theory.nccl.printed import DEBUG, Communicator, Tuning, predict_from_table, read_platform, read_tuning
+from ringtree.theory.nccl.printed import (
+    DEBUG,
+    Communicator,
+    Tuning,
+    nearest_model,
+    predict_from_table,
+    read_platform,
+    read_tuning,
+)
 from ringtree.theory.nccl.tuning import Choice, Graph, Platform, choice, latencies, model, table
 
 __all__ = [
     "ALGORITHMS", "COLLECTIVES", "CONSTANTS", "DEBUG", "GENERATIONS", "PATHS", "PROTOCOLS", "Choice", "Communicator", "Graph",
-    "Platform", "Tuning", "choice", "judge", "latencies", "model", "predict_from_table", "published", "read_platform",
-    "read_tuning", "table",
+    "Platform", "Tuning", "choice", "judge", "latencies", "model", "nearest_model", "predict_from_table", "published",
+    "read_platform", "read_tuning", "table",
 ]  # fmt: skip

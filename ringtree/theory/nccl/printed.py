@@ -96,11 +96,11 @@ def read_tuning(text: str) -> Tuning:
             + " before the ranks start, and give what rank 0 wrote"
         )
     if found.version:
-        found.communicators = [replace(one, version=_nearest_model(found.version)) for one in found.communicators]
+        found.communicators = [replace(one, version=nearest_model(found.version)) for one in found.communicators]
     return found
 
 
-def _nearest_model(version: str) -> str:
+def nearest_model(version: str) -> str:
     """Whose corrections a version makes at the call: those of 2.8 held on for a while, those of 2.30 came with 2.29."""
     number = tuple(int(part) for part in version.split(".")[:2])
     return "2.8" if number < (2, 12) else "2.28" if number < (2, 29) else "2.30"
