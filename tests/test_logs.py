@@ -252,6 +252,11 @@ def test_an_osu_line_that_is_cut_off_is_left_out():
         ("# ringtree.measure\nsize,time\nx,1\n", "line 3: size is 'x', which it cannot be"),
         ("# ringtree.measure\na,b\n1,2\n", "no columns size and time"),
         ("# ringtree.measure\nsize,time\n", "a table without rows"),
+        ("# ringtree.measure\n# warnings: 3\nsize,time\n8,1e-6\n", "its warnings are 3, which they cannot be"),
+        ('{"ringtree.measure": 1,\n "rows": [{"size": 8, "time": "1"}]}', "row 1: time is '1', which it cannot be"),
+        ('{"ringtree.measure": 1,\n "rows": 7}', "has no list of rows"),
+        ("# ringtree.measure\nsize,time,min\n8,1,1e999\n", "line 3: min is infinite"),
+        ("# ringtree.measure\nsize,time\n99999999999999999999,1\n", "size is '99999999999999999999', which it cannot be"),
     ],
 )
 def test_what_cannot_be_read_is_said_in_one_sentence(text, sentence):
@@ -276,6 +281,15 @@ def test_a_path_is_read_and_a_missing_one_is_named(tmp_path):
         assert set(logs.read(path, collective="all-gather")["collective"]) == {"all_gather"}
     with pytest.raises(UsageError, match="collective='sort'"):
         logs.read(path, collective="sort")
+
+
+def test_a_log_that_was_read_and_saved_keeps_what_was_odd_about_it(tmp_path):
+    with pytest.warns(UserWarning):
+        table = logs.read(new_log(foot=False).replace("#  Rank  3", "#"))
+    assert len(table.attrs["warnings"]) == 2
+    for name in ("odd.csv", "odd.json"):
+        with pytest.warns(UserWarning, match="the log lists 3 ranks"):
+            assert logs.read(measure.save(table, tmp_path / name)).attrs == table.attrs
 
 
 def test_a_csv_of_ours_that_was_cut_off_gives_the_rows_before():

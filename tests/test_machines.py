@@ -285,3 +285,13 @@ def test_there_are_one_two_or_three_protocols(count):
 def test_what_is_left_out_is_a_world_or_a_size():
     with pytest.raises(ValueError, match="by='moon'"):
         theory.held_out(pd.DataFrame(GOOD), by="moon")
+
+
+def test_rows_of_no_bytes_are_left_out_of_a_fit():
+    samples = sampled(TRUE, WORLDS[:2])
+    nothing = samples[samples["size"] == SIZES[0]].assign(size=0, time=1.0)  # as OSU's tables begin
+    with_nothing = pd.concat([nothing, samples]).sort_values(["ranks", "size"], ignore_index=True)
+    fitted, as_before = (theory.fit_machine(each, protocols=1) for each in (with_nothing, samples))
+    assert fitted.model == as_before.model
+    with pytest.raises(ValueError, match="all samples have 0 bytes"):
+        theory.fit_machine(nothing)

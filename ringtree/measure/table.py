@@ -123,7 +123,8 @@ def _provenance_lines(table):
     lines.append(", ".join(each for each in (tool, title, *versions, str(attrs.get("date") or "")) if each))
     lines.append(_places(attrs))
     if attrs.get("tool") == "ringtree.measure":
-        lines.append(f"times by the {attrs['clock']}, of the slowest rank; time is their median, low and high its 95 % interval")
+        clock = attrs.get("clock", "clock")
+        lines.append(f"times by the {clock}, of the slowest rank; time is their median, low and high its 95 % interval")
         lines.append("~ after a row: the budget was spent before its median was stable")
     if attrs.get("backend") == "gloo" or attrs.get("link"):
         lines.append("these are times of processes on CPUs: they say nothing of a GPU or its network")

@@ -36,6 +36,9 @@ def tidy(samples) -> pd.DataFrame:
     lacking = [name for name in ("collective", "size", "time", "ranks") if name not in samples]
     if lacking:
         raise ValueError(f"the samples have no column {', '.join(lacking)}; give collective, size, time and ranks.")
+    samples = samples[pd.to_numeric(samples["size"], errors="coerce") != 0].reset_index(drop=True)  # OSU's begin with 0 bytes
+    if samples.empty:
+        raise ValueError("all samples have 0 bytes; give some of 1 byte or more.")
     samples = samples.assign(**{name: usual for name, usual in _LEFT_OUT.items() if name not in samples})
     samples = samples.fillna(_LEFT_OUT)
     samples["collective"] = samples["collective"].map(spelling)

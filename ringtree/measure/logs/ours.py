@@ -65,7 +65,13 @@ def _fits(value, kind):
 def _table(rows, attrs, name):
     if not rows:
         raise UsageError(f"{name} holds a table without rows: that measurement ended before its first size, so read another")
+    said = attrs.get("warnings", [])
+    if not (isinstance(said, list) and all(isinstance(each, str) for each in said)):
+        raise UsageError(
+            f"{name}: its warnings are {said!r}, which they cannot be: expected a list of sentences, mend or leave it out"
+        )
     table = frame(rows, attrs)
-    if "truncated" in attrs:
-        table.attrs["warnings"] = [attrs["truncated"]]
+    cut = attrs.get("truncated")
+    if cut and cut not in said:
+        table.attrs["warnings"] = [*said, str(cut)]
     return table
