@@ -532,7 +532,11 @@ def interrupting(monkeypatch, after, times):
             gc.disable()  # hypothesis is told of each collection, and an interrupt that meets it there is lost
             try:
                 for _ in range(times):
+                    handler = signal.getsignal(signal.SIGINT)
                     signal.raise_signal(signal.SIGINT)
+                    until = time.monotonic() + 5  # two signals that nobody has taken yet are one
+                    while signal.getsignal(signal.SIGINT) is handler and time.monotonic() < until:
+                        time.sleep(0.001)
             finally:
                 gc.enable()
         return call(self, *arguments, **settings)

@@ -11,12 +11,11 @@ from ringtree.errors import UsageError
 from ringtree.measure.logs.ranks import agrees, impossible, ranks_of
 from ringtree.measure.table import frame
 
-# As people write a collective's name in a headline, a command or a file's name; some are too common words.
+# As people write a collective's name in a headline, a command or a file's name.
 _WRITTEN = sorted((name for row in (*TABLE, SEND_RECV) for name in (row.name, *row.aliases)), key=len, reverse=True)
-_COMMON = ("reduce", "gather", "scatter", "barrier")
-NAMED = re.compile(
-    rf"(?<![a-z])(?:{'|'.join(name.replace('_', '[-_ ]?') for name in _WRITTEN if name not in _COMMON)})(?![a-z])", re.I
-)
+# Not those of one common word, save one that people hardly use for anything else.
+_TELLING = [name for name in _WRITTEN if name != (row := find(name, send_recv=True).name) or "_" in row or name == "broadcast"]
+NAMED = re.compile(rf"(?<![a-z])(?:{'|'.join(name.replace('_', '[-_ ]?') for name in _TELLING)})(?![a-z])", re.I)
 
 
 class Unnamed(UsageError):
