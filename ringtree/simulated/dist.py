@@ -36,9 +36,9 @@ class SimulatedDist:
 
     def __init__(self, rank, messages):
         self._rank, self._size, self._post = rank, messages.size, messages.post
-        self._streams = Streams(rank)
-        self._called, self._collectives = Counter(), messages.collectives  # by group: how many by me; what was called
-        self._made = [None]  # this rank's groups: every rank makes the same, so they have the same numbers
+        self._collectives = messages.collectives  # by group, what was called in it
+        self._streams = self._called = None  # by group, made with the first collective: most ranks of large runs call none
+        self._made = None  # this rank's groups, from 1 on: every rank makes the same, so they have the same numbers
 
     def get_rank(self, group=None):
         rank = self._rank.number
@@ -64,6 +64,8 @@ class SimulatedDist:
         """A group of these ranks. Every rank calls it, in the same order, as with torch."""
         if strangers := [rank for rank in ranks or () if rank not in range(self._size)]:
             raise ValueError(f"new_group was given rank {strangers[0]!r}: give ranks from 0 to {self._size - 1}")
+        if self._made is None:
+            self._made = [None]
         group = Group(tuple(sorted(range(self._size) if ranks is None else ranks)), len(self._made))
         self._made.append(group)
         return group
@@ -114,7 +116,7 @@ class SimulatedDist:
         if not operations or type(operations) is not list:
             raise faults.no_batch(self._rank.number, operations)
         works = self._post(self._rank, operations, caller())
-        if type(operations[0][3]) is tuple or len(self._made) > 1:
+        if self._made is not None:
             self._refuse_several_groups(operations)
         return works
 
@@ -134,6 +136,8 @@ class SimulatedDist:
         ranks = tuple(self.get_process_group_ranks(group))
         asked.refuse(mine, ranks)
         number = 0 if group is None else group.number
+        if self._called is None:
+            self._streams, self._called = Streams(rank), Counter()
         self._same_for_all(number, asked, place)
         if asked.async_op or self._streams.busy(number):
             stream = self._streams.of(number)

@@ -60,7 +60,7 @@ class NcclDist(SimulatedDist):
             raise faults.no_batch(self._rank.number, operations)
         self._refuse_several_groups(operations)
         number = operations[0][3][0] if type(operations[0][3]) is tuple else 0
-        group = self._made[number]
+        group = self._made[number] if number else None
         return [self._posted("batch", "batch_isend_irecv", operations, group, caller())]
 
     def _message(self, name, operation, group, place):

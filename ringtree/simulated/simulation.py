@@ -103,25 +103,22 @@ def _body(program, dist, entry):
     arguments = _copied(entry if isinstance(entry, tuple) else (entry,))
 
     def body():
-        with _named(rank):
+        try:
             output = program(*arguments, dist)
+        except Exception as error:
+            _named(error, rank)
+            raise
         rank.output = arguments[0] if output is None and arguments else output
 
     return body
 
 
-@contextlib.contextmanager
-def _named(rank):
+def _named(error, rank):
     """Whatever the program raises is told with its rank."""
-    try:
-        yield
-    except (ProgramError, TimeIsUp):
-        raise
-    except Exception as error:
-        if isinstance(error, AttributeError) and isinstance(error.obj, SimulatedDist):
-            error.args = (faults.lacks(error.name),)
+    if isinstance(error, AttributeError) and isinstance(error.obj, SimulatedDist):
+        error.args = (faults.lacks(error.name),)
+    if not isinstance(error, ProgramError):
         error.add_note(f"raised on simulated rank {rank.number}")
-        raise
 
 
 def _run(clock, bodies, messages, deadline):
