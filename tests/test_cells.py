@@ -177,3 +177,12 @@ def test_stop_and_context_manager(notebook):
     notebook.run("with ringtree.start(2) as pair:\n    print(pair.call(lambda: rank))")
     assert notebook.run("pair.running").shown == ["False"]
     assert notebook.run("pair.call(len)").error == "UsageError"
+
+
+def test_a_cell_that_raised_does_not_take_the_next_one_with_it(started):
+    """The next cell may be there before the rank has told of the error: both are sent at once here."""
+    answer = started.run("""
+one, two = (ranks.view.execute(code, silent=False, block=False) for code in ("1 / 0", "came_next = rank"))
+two.get()
+print(ranks.pull("came_next"))""")
+    assert (answer.error, answer.text) == (None, "[0, 1, 2, 3]\n"), answer.traceback

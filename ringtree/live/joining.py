@@ -95,11 +95,19 @@ def join(rank, world_size, local_rank, local_world_size, node, address, port, ba
         device_id=device if device.type == "cuda" else None,
     )
     shell = get_ipython()
+    shell.kernel._abort_queues = _abort_nothing
     shell.InteractiveTB.structured_traceback = frames.short_traceback
     names = dict(torch=torch, dist=dist, rank=rank, world_size=world_size, device=device)
     shell.user_ns.update(names)
     shell.user_ns_hidden.update(names)
     return threads
+
+
+def _abort_nothing(*_):
+    """A cell that raised must not take the next one with it, which may have come already.
+
+    A kernel answers what waits behind a cell that raised with "aborted". Here every cell is waited for.
+    """
 
 
 def _loopback():
