@@ -248,11 +248,11 @@ def test_a_rank_that_computes_for_ever_is_told_from_one_that_waits(hangs):
 
 
 @pytest.fixture
-def no_patience(notebook):
-    yield from set_in(notebook, PATIENCE=0)
+def little_patience(notebook):
+    yield from set_in(notebook, PATIENCE=0.05)  # two looks, and no answer comes so soon
 
 
-def test_a_rank_that_computes_is_given_longer_to_answer(no_patience, hangs):
+def test_a_rank_that_computes_is_given_longer_to_answer(little_patience, hangs):
     answer = hangs("%%px --timeout 1\nwhile rank == 2:\n    sum(range(1_000_000))")  # lets other threads run now and then
     assert re.search(r"rank 2 is still running  \[line [23]: ", answer.message)
 

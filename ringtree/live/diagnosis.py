@@ -219,7 +219,7 @@ class Silence:
         if here and self._is_held():
             self._computes = self._ran or state == psutil.STATUS_RUNNING  # in that call, not before it
             return self._verdict("held")
-        patience = MORE_PATIENCE if state == psutil.STATUS_RUNNING else PATIENCE
+        patience = MORE_PATIENCE if self._computes else PATIENCE
         if time.monotonic() >= self._began + patience:
             self._diagnosis.ask_for_stack(self._i)
             time.sleep(0.1)
