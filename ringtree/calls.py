@@ -1,7 +1,7 @@
 """A call of one of torch.distributed's collectives: its arguments checked as torch checks them, and run as an algorithm.
 
     asked = read("all_reduce", (x,), {"async_op": True})
-    asked.refuse(rank, size, ranks)             # what torch.distributed refuses whatever the backend, for its reason
+    asked.refuse(rank, ranks)                   # what torch.distributed refuses whatever the backend, for its reason
     asked.run(ring_all_reduce, dist)            # the same result, by messages between ranks
 
 What has no collectives of its own, the simulator and the emulated link, runs `dist.all_reduce(tensor)` and its like in
@@ -18,9 +18,9 @@ from functools import cache
 import torch
 from torch.distributed import ReduceOp
 
-from ringtree.collectives import Collective, find
+from ringtree.collectives import Collective, call_names, find
 
-__all__ = ["Asked", "OPERATIONS", "read"]
+__all__ = ["Asked", "OPERATIONS", "give_collectives", "read"]
 
 OPERATIONS = {
     ReduceOp.SUM: torch.add,
@@ -237,6 +237,24 @@ def read(function: str, args: tuple, kwargs: dict) -> Asked:
         given = {}  # where and for how long a barrier waits
     names = tuple(given)
     return Asked(function, row, form, names[:2], tuple(given.values())[:2], tuple(given.values())[2:], group, async_op, root, group_root, op)
+
+
+def give_collectives(owner: type, call, barrier: bool = True) -> None:
+    """Give a class torch's collectives as methods, each of which is call(self, function, args, kwargs).
+
+    barrier: whether it gets that one too, which moves no data.
+    """
+
+    def method(function):
+        def collective(self, *args, **kwargs):
+            return call(self, function, args, kwargs)
+
+        collective.__name__ = function
+        return collective
+
+    for function in call_names():
+        if barrier or find(function).before != "nothing":
+            setattr(owner, function, method(function))
 
 
 @cache

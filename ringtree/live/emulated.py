@@ -30,10 +30,10 @@ from pathlib import Path
 
 import torch
 
-from ringtree import calls, computing
+from ringtree import algorithms, calls, computing
 from ringtree.collectives import call_names
 from ringtree.live.referee import Referee, send_at_once
-from ringtree.live.streams import Members, Stream, StreamWork, algorithm_of
+from ringtree.live.streams import Members, Stream, StreamWork
 from ringtree.live.works import waiting
 
 __all__ = ["emulate", "EmulatedLink", "EmulatedWork"]
@@ -168,7 +168,7 @@ class EmulatedLink:
             if asked.row.before == "nothing" and group is None:
                 self._wire.barrier()  # takes no time on the link
             else:
-                asked.run(algorithm_of(asked), members)
+                asked.run(getattr(algorithms, asked.row.algorithm), members)
 
         name = "world" if group is None else group.group_name
         work = StreamWork(call, asked, ranks, name)
@@ -409,13 +409,4 @@ def _tag(group, tag):
     return int(tag) if group is None else f"{group.group_name}: {int(tag)}"
 
 
-def _collective(name):
-    def call(self, *args, **kwargs):
-        return self.collective(name, args, kwargs)
-
-    call.__name__ = name
-    return call
-
-
-for _name in call_names():
-    setattr(EmulatedLink, _name, _collective(_name))
+calls.give_collectives(EmulatedLink, EmulatedLink.collective)

@@ -10,15 +10,9 @@ import queue
 import threading
 import time
 
-from ringtree import algorithms
 from ringtree.live import works
 
-__all__ = ["Members", "Stream", "StreamWork", "algorithm_of"]
-
-
-def algorithm_of(asked):
-    """The program of `ringtree.algorithms` that stands for a collective."""
-    return getattr(algorithms, asked.row.algorithm)
+__all__ = ["Members", "Stream", "StreamWork"]
 
 
 class Members:

@@ -20,7 +20,6 @@ from collections.abc import Mapping
 from contextlib import contextmanager
 
 from ringtree import calls, computing
-from ringtree.collectives import call_names, find
 from ringtree.errors import UsageError
 from ringtree.trace import Call, Note, Notes, Span, Trace
 
@@ -152,7 +151,8 @@ class Traced:
         asked = calls.read(function, args, kwargs)
         ranks = tuple(self._dist.get_process_group_ranks(asked.group)) if self._dist.get_rank(asked.group) >= 0 else ()
         place, start = len(self.notes.calls), time.monotonic()
-        self.notes.calls += [Call(self.notes.rank, function, ranks, asked.nbytes, start, start, None, asked.async_op)] if ranks else []
+        if ranks:
+            self.notes.calls.append(Call(self.notes.rank, function, ranks, asked.nbytes, start, start, None, asked.async_op))
         if self._beside is None:
             work = getattr(self._dist, function)(*args, **kwargs)
         else:
@@ -195,17 +195,7 @@ class Traced:
         return number, tensor.storage_offset() * tensor.element_size()
 
 
-def _method(function):
-    def call(self, *args, **kwargs):
-        return self._collective(function, args, kwargs)
-
-    call.__name__ = function
-    return call
-
-
-for _name in call_names():
-    if find(_name).before != "nothing":
-        setattr(Traced, _name, _method(_name))
+calls.give_collectives(Traced, Traced._collective, barrier=False)
 
 
 class _Beside:

@@ -30,7 +30,8 @@ class SimulatedDist:
     Gloo does not reduce are taken.
     """
 
-    __slots__ = ("_rank", "_size", "_post", "_made", "_streams", "_called", "_collectives")  # and no __getattr__, which would make every call of a method slower
+    __slots__ = ("_rank", "_size", "_post", "_made", "_streams", "_called", "_collectives")
+    # and no __getattr__, which would make every call of a method slower
 
     ReduceOp = torch.distributed.ReduceOp
 

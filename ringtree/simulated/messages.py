@@ -55,6 +55,12 @@ class NotedWork(Work):
 
     __slots__ = ()
 
+    @property
+    def label(self):
+        """What a trace says of the wait."""
+        sends, _, peer, _ = self.operation
+        return self.rank.clock.notes.labels[sends][peer]
+
     def wait(self, timeout=None):
         rank = self.rank
         notes, began = rank.clock.notes, rank.now
@@ -62,8 +68,7 @@ class NotedWork(Work):
             notes.watch.before_wait(rank.number, began)
         Work.wait(self)
         if rank.now > began and rank.turn == rank.number:  # a stream's wait is not its rank's
-            sends, _, peer, _ = self.operation
-            notes.waited(rank.number, began, rank.now, notes.labels[sends][peer])
+            notes.waited(rank.number, began, rank.now, self.label)
         if rank.in_flight is not None:
             rank.in_flight.pop(self, None)
         return True

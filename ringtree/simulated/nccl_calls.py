@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from ringtree.simulated import dist as simulated
 from ringtree.simulated import faults
-from ringtree.simulated.dist import Group, SimulatedDist
+from ringtree.simulated.dist import SimulatedDist
 from ringtree.simulated.faults import caller
 
 

@@ -8,7 +8,7 @@ from collections import deque
 from functools import partial
 
 from ringtree.simulated.clock import Rank
-from ringtree.simulated.messages import Work
+from ringtree.simulated.messages import NotedWork
 
 
 class Stream(Rank):
@@ -56,7 +56,7 @@ class Stream(Rank):
             self.clock.agenda.put(max(work.end, rank.now), rank.turn)
 
 
-class CollectiveWork(Work):
+class CollectiveWork(NotedWork):
     """A collective under way, as a call with async_op=True returns it."""
 
     __slots__ = ("stream", "asked", "ranks", "run", "beside", "start")
@@ -73,17 +73,9 @@ class CollectiveWork(Work):
     def touches(self):
         return self.asked.buffers()
 
-    def wait(self, timeout=None):
-        rank = self.rank
-        notes, began = rank.clock.notes, rank.now
-        if notes.watch is not None:
-            notes.watch.before_wait(rank.number, began)
-        Work.wait(self)
-        if rank.now > began:
-            notes.waited(rank.number, began, rank.now, self.asked.function)
-        if rank.in_flight is not None:
-            rank.in_flight.pop(self, None)
-        return True
+    @property
+    def label(self):
+        return self.asked.function
 
 
 class Streams:
