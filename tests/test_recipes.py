@@ -122,7 +122,7 @@ def test_a_chapter_is_a_notebook_and_a_line(tree):
     assert "3 passed" in told
     parts = yaml.safe_load((tree / "_toc.yml").read_text())["parts"]
     chapters = [entry["file"] for part in parts for entry in part["chapters"]]
-    assert chapters[chapters.index("notebooks/16-scale") + 1] == "notebooks/17-scan"
+    assert chapters[chapters.index("notebooks/19-scale") + 1] == "notebooks/17-scan"
 
 
 def test_a_lab_is_a_module_and_a_notebook(tree):

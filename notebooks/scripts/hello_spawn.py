@@ -2,11 +2,9 @@
 
     python hello_spawn.py
 
-spawn starts the processes and gives each its number. What torchrun would
-write into the environment, we write here ourselves.
+spawn starts the processes and gives each its number. Where they meet is a
+store that this script makes; no environment variable is needed.
 """
-
-import os
 
 import torch.distributed as dist
 import torch.multiprocessing as mp
@@ -17,19 +15,12 @@ RANKS = 4
 
 
 def rank_main(rank: int, port: int) -> None:
-    """What each process runs: say who it is, then the same hello."""
-    os.environ.update(
-        RANK=str(rank),
-        LOCAL_RANK=str(rank),
-        GROUP_RANK="0",
-        WORLD_SIZE=str(RANKS),
-        LOCAL_WORLD_SIZE=str(RANKS),
-        MASTER_ADDR="localhost",
-        MASTER_PORT=str(port),
-        # The parent listens already, so rank 0 must not.
-        TORCHELASTIC_USE_AGENT_STORE="True",
+    """What each process runs: find the store, then the same hello."""
+    store = dist.TCPStore("localhost", port, is_master=False)
+    hello(
+        node=0, local_rank=rank, ranks_here=RANKS, met_at=f"localhost:{port}",
+        store=store, rank=rank, world_size=RANKS,
     )
-    hello()
 
 
 if __name__ == "__main__":

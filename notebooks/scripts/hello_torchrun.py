@@ -14,29 +14,27 @@ import torch
 import torch.distributed as dist
 
 
-def hello() -> None:
+def hello(node, local_rank, ranks_here, met_at, **meeting) -> None:
     """Join the others, say which rank this is and what all ranks sum to.
 
-    Reads RANK, LOCAL_RANK, GROUP_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE,
-    MASTER_ADDR and MASTER_PORT.
+    meeting: for init_process_group; without it that reads RANK, WORLD_SIZE,
+    MASTER_ADDR and MASTER_PORT from the environment.
     """
-    env = os.environ
-    local_rank = int(env["LOCAL_RANK"])
-    device = choose_device(local_rank, int(env["LOCAL_WORLD_SIZE"]))
+    device = choose_device(local_rank, ranks_here)
     on_gpu = device.type == "cuda"
     dist.init_process_group(
         "nccl" if on_gpu else "gloo",
         device_id=device if on_gpu else None,
         timeout=timedelta(seconds=60),
+        **meeting,
     )
     try:
         total = torch.tensor([dist.get_rank() + 1.0], device=device)
         dist.all_reduce(total)
         say(
-            f"node {env['GROUP_RANK']}, local rank {local_rank}: "
+            f"node {node}, local rank {local_rank}: "
             f"global rank {dist.get_rank()} of {dist.get_world_size()}, "
-            f"sum {total.item()}, "
-            f"met at {env['MASTER_ADDR']}:{env['MASTER_PORT']}"
+            f"sum {total.item()}, met at {met_at}"
         )
     finally:
         dist.destroy_process_group()
@@ -58,4 +56,10 @@ def say(line: str) -> None:
 
 
 if __name__ == "__main__":
-    hello()
+    env = os.environ
+    hello(
+        local_rank=int(env["LOCAL_RANK"]),
+        ranks_here=int(env["LOCAL_WORLD_SIZE"]),
+        node=env["GROUP_RANK"],
+        met_at=f"{env['MASTER_ADDR']}:{env['MASTER_PORT']}",
+    )
