@@ -5,9 +5,12 @@
 - What a cell prints is joined as it was printed.
 - A `%%px` cell gets a stripe that says it runs on every rank. In its output each rank's lines
   carry that rank's colour, and a report of an error opens with its name in bold.
+- Long lines are marked, so that a narrow screen can fold them under themselves, and what is printed in
+  columns says how wide it is, so that a narrow screen can set it small enough.
 """
 
 import hashlib
+import html
 import re
 import sys
 from pathlib import Path
@@ -26,6 +29,12 @@ import executed  # noqa: E402
 RANK_LINE = re.compile(r"^((?:<span></span>)?)\[rank (\d+)\]( ?)", re.MULTILINE)
 ERROR_NAME = re.compile(r"^((?:<span></span>)?)([A-Z]\w+)(?=: )", re.MULTILINE)
 OUTPUT_TEXT = re.compile(r'(<div class="output [^"]*">.*?<pre>)(.*?)(</pre>)', re.DOTALL)
+SET_TEXT = re.compile(r'(<div class="([^"]*\bhighlight-[^"]*)"><div class="highlight">)<pre>(.*?)</pre>', re.DOTALL)
+TAG = re.compile(r"<[^>]*>")
+IN_COLUMNS = re.compile(r"\S {2,}\S")
+# How many letters of code or output a phone 390 pixels wide has room for: at the full size, where a sentence is better
+# folded than made smaller, and at 8.5 pixels, below which nobody can read.
+FULL_SIZE, FOLDED, SMALLEST = 44, 52, 68
 
 
 class RankCell(RegexLexer):
@@ -120,6 +129,37 @@ def dress_outputs(app, name, template, context, doctree):
         context["body"] = OUTPUT_TEXT.sub(lines, context["body"])
 
 
+def mark_long_lines(app, name, template, context, doctree):
+    """Long lines, each in a span that knows its indent; columns never fold, and wide ones scroll."""
+
+    def marked(match):
+        opening, kind, text = match.groups()
+        lines = text.split("\n")
+        said = [html.unescape(TAG.sub("", line)) for line in lines]
+        columns = max((len(line) for line in said if IN_COLUMNS.search(line)), default=0) if is_printed(kind) else 0
+        widest = max(columns, *(len(line) for line in said if len(line) <= FOLDED)) if is_printed(kind) else 0
+        about = ' class="scrolls"' if columns > SMALLEST else ""
+        if widest > FULL_SIZE:
+            about += f' style="--letters:{min(widest, SMALLEST)}"'
+        if columns <= SMALLEST:
+            text = "".join(map(folding, lines, said)).removesuffix("\n")
+        return f"{opening}<pre{about}>{text}</pre>"
+
+    def folding(line, words):
+        if len(words) <= FULL_SIZE:
+            return f"{line}\n"
+        # The line's end stands inside: after a block of its own it would be an empty line.
+        return f'<span class="long" style="--indent:{len(words) - len(words.lstrip())}">{line}\n</span>'
+
+    if context.get("body"):
+        context["body"] = SET_TEXT.sub(marked, context["body"])
+
+
+def is_printed(kind):
+    """Whether a block is what a cell printed: not code, and no report of an error, which folds anyway."""
+    return bool({"stream", "text_plain"} & set(kind.split())) and "stderr" not in kind
+
+
 def setup(app):
     render.coalesce_streams = join_streams_first(render.coalesce_streams)
     app.add_lexer(RankCell.name, RankCell)
@@ -128,4 +168,5 @@ def setup(app):
     app.connect("doctree-read", mark_rank_cells)
     app.connect("html-page-context", leave_out_thebe, priority=900)
     app.connect("html-page-context", dress_outputs, priority=900)
+    app.connect("html-page-context", mark_long_lines, priority=901)  # after each line has its rank
     return {"version": "1", "parallel_read_safe": False, "parallel_write_safe": True}

@@ -63,8 +63,8 @@ class Machine:
     inside: the `Link` between two ranks of a node. between: the link between ranks of
     different nodes (left out: the same). ranks_per_node: ranks 0 … r−1 are node 0, and so on
     (left out: one node). cards_per_node: network cards, each of which carries one message out of the
-    node and one into it at a time; the ranks of a node share them out evenly, in order (left out: a
-    card for each rank).
+    node and one into it at a time, while its ranks talk inside the node; they share the cards out
+    evenly, in order (left out: a rank has one port for all its messages, inside the node and out of it).
     """
 
     inside: Link
@@ -92,21 +92,11 @@ class Machine:
             return self.inside
         return self.between
 
-    @property
-    def shares_cards(self) -> bool:
-        """Whether ranks of a node share a network card."""
-        return self.cards_per_node is not None and self.cards_per_node < self.ranks_per_node
-
-    def cards(self, src: int, dst: int) -> tuple[tuple[int, int], tuple[int, int]] | None:
-        """The cards that a message from rank src to rank dst passes, each (node, card); None where it passes none that is shared."""
-        if not self.shares_cards or self.node(src) == self.node(dst):
-            return None
-        return self.card(src), self.card(dst)
-
     def card(self, rank: int) -> tuple[int, int]:
         """The network card of a rank: (node, card)."""
         node, place = divmod(rank, self.ranks_per_node or rank + 1)
-        return node, place * self.cards_per_node // self.ranks_per_node if self.shares_cards else place
+        shares = self.cards_per_node is not None and self.cards_per_node < self.ranks_per_node
+        return node, place * self.cards_per_node // self.ranks_per_node if shares else place
 
 
 def _is_number(value) -> bool:

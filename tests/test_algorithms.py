@@ -40,7 +40,7 @@ def options_of(row, size, root=0, chunks=8):
     options = {"root": root} if collectives.find(row.collective).root else {}
     if "chunks" in row.program.__code__.co_varnames[: row.program.__code__.co_argcount]:
         options["chunks"] = chunks
-    if row.name == "chain_tree_all_reduce":
+    if row.name in ("chain_tree_all_reduce", "two_trees_all_reduce"):
         options["ranks_per_node"] = 4
     if row.name in ("hierarchical_ring_all_reduce", "multi_ring_all_reduce"):
         options["ranks_per_node"] = next(r for r in (4, 3, 2, 5, 7, 11, 13, 17, 1) if size % r == 0)
@@ -251,7 +251,7 @@ def test_two_trees_pay_twice_n_and_a_logarithm():
 
 def test_in_two_trees_only_the_root_and_leaves_of_one_are_no_leaves_of_the_other():
     for size in SIZES[1:]:
-        edges = find("two_trees_all_reduce").steps(size, 8, 4, {"chunks": 1})
+        edges = find("two_trees_all_reduce").steps(size, 8, 4, {"chunks": 1, "ranks_per_node": 1})
         down = [message for messages, reduces in edges if not reduces for message in messages]
         assert sorted(dst for _, dst, _ in down) == sorted(2 * list(range(1, size)))
         assert all(sum(src == rank for src, _, _ in down) <= 2 for rank in range(size))

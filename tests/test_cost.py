@@ -115,5 +115,4 @@ def test_a_machine_that_cannot_be_is_refused(options, said):
 def test_the_card_of_a_rank():
     machine = Machine(Link(1.0, 0.0), ranks_per_node=8, cards_per_node=4)
     assert [machine.card(rank) for rank in (0, 1, 2, 7, 8, 15)] == [(0, 0), (0, 0), (0, 1), (0, 3), (1, 0), (1, 3)]
-    assert machine.cards(0, 7) is None and machine.cards(1, 9) == ((0, 0), (1, 0))
-    assert Machine(Link(1.0, 0.0), ranks_per_node=8).cards(1, 9) is None
+    assert Machine(Link(1.0, 0.0), ranks_per_node=8).card(9) == (1, 1)

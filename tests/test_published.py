@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from ringtree import data
+from ringtree.collectives import bus_factor
 
 
 def test_there_are_33_runs_each_with_its_source():
@@ -13,6 +14,39 @@ def test_there_are_33_runs_each_with_its_source():
         assert run.name == name
         assert run.source and run.tool and run.gpu and run.operation
         assert run.ranks >= 2 and 1 <= run.nodes <= run.ranks
+
+
+def test_28_more_give_a_single_size_and_are_asked_for_by_name():
+    single = {name: run for name, run in data.runs(1).items() if name not in data.runs()}
+    assert len(single) == 28
+    for name, run in single.items():
+        (size,), (seconds,) = data.sweep(name)
+        assert size in (2**32, 2**33, 2**34) and 0.01 < seconds < 0.1
+        assert data.run(name) is run and run.source.startswith("stas00/ml-engineering")
+    assert not set(single) & set(data.samples().run)
+
+
+# As they are printed in the source, GB/s of busbw.
+PRINTED = {
+    "h200_8gib_p4": 363.3, "h200_8gib_p8": 473.1, "h200_8gib_p8_ring": 365.6, "b200_8gib_p5": 677.8, "b200_8gib_p6": 778.2,
+    "b200_8gib_p6_ring": 677.8, "h200_16gib_p8": 480.0, "h200_16gib_p8_ring": 367.2, "h200_16gib_p8_all_gather": 361.4,
+    "h200_16gib_p8_reduce_scatter": 362.9, "h200_p8_ring": 367.61, "h200_n4_p32": 364.87, "h200_n4_p32_nvlstree": 310.07,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PRINTED)
+def test_a_single_size_gives_the_printed_busbw(name):
+    run, (size,), (seconds,) = data.run(name), *data.sweep(name)
+    assert bus_factor(run.operation, run.ranks) * size / seconds / 1e9 == pytest.approx(PRINTED[name], rel=1e-5)
+
+
+def test_nvls_gains_from_five_h200_and_from_six_b200_and_more_with_each():
+    for gpu, first in ("h200", 5), ("b200", 6):
+        gains = {p: data.sweep(f"{gpu}_8gib_p{p}_ring")[1][0] / data.sweep(f"{gpu}_8gib_p{p}")[1][0] for p in range(4, 9)}
+        assert all(abs(gains[p] - 1) < 2e-3 for p in gains if p < first)
+        assert [gains[p] for p in range(first, 9)] == sorted(gains[p] for p in range(first, 9)) and gains[first] > 1.13
+        picked = {p: data.run(f"{gpu}_8gib_p{p}").note.split(";")[0].split(",")[0] for p in gains}
+        assert picked == {p: f"NCCL picked {'NVLS' if p >= first else 'Ring'}" for p in gains}
 
 
 def test_labels_are_short_and_differ():

@@ -416,7 +416,19 @@ def test_ranks_of_a_node_can_share_a_card():
 def test_the_ranks_of_a_node_share_out_its_cards(cards, rounds):
     machine = Machine(Link(1.0, 0.0), Link(5.0, 0.0), ranks_per_node=4, cards_per_node=cards)
     assert run(swap_with(4), 8, machine).makespan == 5.0 * rounds
-    assert machine.shares_cards is (rounds > 1)
+
+
+def test_a_card_works_beside_its_ranks_port():
+    def program(dist):
+        if dist.get_rank() == 0:
+            for work in [dist.isend(torch.zeros(1), 1), dist.isend(torch.zeros(1), 2)]:
+                work.wait()
+        elif dist.get_rank() < 3:
+            dist.recv(torch.zeros(1), 0)
+
+    one_port, card = (Machine(Link(1.0, 0.0), Link(5.0, 0.0), ranks_per_node=2, cards_per_node=cards) for cards in (None, 2))
+    assert run(program, 4, one_port).makespan == 6.0
+    assert run(program, 4, card).makespan == 5.0
 
 
 # -- groups, tags, collectives -------------------------------------------------

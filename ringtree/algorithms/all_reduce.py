@@ -142,18 +142,21 @@ def _swap(dist, outgoing, incoming, partner):
 # -- two trees -----------------------------------------------------------------
 
 
-def two_trees_all_reduce(tensor, dist, op=torch.add, chunks=8):
+def two_trees_all_reduce(tensor, dist, op=torch.add, chunks=8, ranks_per_node=1):
     """One half of the tensor goes up and down one binary tree, the other half
     another, in chunks. Whoever has children in one tree is a leaf of the other,
     and in each step every rank sends to one rank and receives from one, at most.
+    With more ranks on a node the trees join the nodes' first ranks, and a chain
+    through the others hangs below each, as in NCCL.
 
     Cost, with k chunks of either half: at most (4⌈lg p⌉ + 4k)(α + n/2k·β), so about
-    2nβ for many chunks; half of it also reduces. Source: Sanders, Speck, Träff 2009.
+    2nβ for many chunks; half of it also reduces. Source: Sanders, Speck, Träff 2009;
+    the chains: NCCL (`src/graph/trees.cc`, `src/graph/connect.cc`).
     """
     rank = dist.get_rank()
     pieces = [half.tensor_split(chunks) for half in tensor.tensor_split(2)]
     steps = defaultdict(list)
-    for (tree, parent, child), first in two_trees(dist.get_world_size()).items():
+    for (tree, parent, child), first in two_trees(dist.get_world_size(), ranks_per_node).items():
         if rank in (parent, child):
             for i, piece in enumerate(pieces[tree]):
                 steps[first + 2 * i].append((piece, parent, child))
@@ -179,10 +182,29 @@ def two_trees_all_reduce(tensor, dist, op=torch.add, chunks=8):
 
 
 @cache
-def two_trees(size):
+def two_trees(size, ranks_per_node=1):
     """The edges of two binary trees, both with rank 0 at the
     root: (tree, parent, child) to the step in which the first
     chunk goes down it. The others follow in every second step.
+    Where a node has several ranks, its first one is in the trees,
+    and each of the others follows the rank before it, a step later.
+    """
+    firsts = range(0, size, ranks_per_node)
+    edges = {
+        (tree, firsts[parent], firsts[child]): step
+        for (tree, parent, child), step in _two_trees(len(firsts)).items()
+    }
+    come = {(tree, child): step for (tree, _, child), step in edges.items()}
+    for tree in (0, 1):
+        come[tree, 0] = tree - 1  # the root has all chunks: those of the two trees take turns
+        for rank in range(size):
+            if rank % ranks_per_node:
+                come[tree, rank] = edges[tree, rank - 1, rank] = come[tree, rank - 1] + 1
+    return edges
+
+
+def _two_trees(size):
+    """The same for one rank a node.
 
     As a sender and as a receiver, a rank has at most two edges.
     So the edges can take turns: those that meet at a sender, or

@@ -1,8 +1,8 @@
 """Published measurements of real machines, each with its source.
 
 Other people made them; only their numbers are quoted here, as facts, in tables of our own. `runs()` says
-which there are, `sweep(name)` gives one of them, `samples(*names)` several in one table. The tables are `tables/runs.csv` and
-`tables/times.csv`.
+which there are, `sweep(name)` gives one of them, `samples(*names)` several in one table. Where a source gives a
+single size, `runs(1)` names it too. The tables are `tables/runs.csv` and `tables/times.csv`.
 """
 
 from __future__ import annotations
@@ -59,9 +59,14 @@ def _tables() -> tuple[dict[str, Run], pd.DataFrame]:
     return published, points.sort_values("bytes", kind="stable")
 
 
-def runs() -> dict[str, Run]:
-    """All published runs by name, in the table's order."""
-    return dict(_tables()[0])
+def runs(sizes: int = 2) -> dict[str, Run]:
+    """The published runs that give at least so many sizes, by name, in the table's order.
+
+    Of a single size there is no line to fit and no curve to draw, so only `runs(1)` gives these as well.
+    """
+    published, points = _tables()
+    counts = points.index.value_counts()
+    return {name: one for name, one in published.items() if counts[name] >= sizes}
 
 
 def run(name: str) -> Run:
@@ -70,15 +75,15 @@ def run(name: str) -> Run:
     if name not in published:
         near = difflib.get_close_matches(str(name), published, n=3)
         hint = f"the nearest are {', '.join(near)}" if near else f"the first are {', '.join(list(published)[:3])}"
-        raise KeyError(f"no published run is called {name!r}; {hint}; data.runs() lists all {len(published)}.")
+        raise KeyError(f"no published run is called {name!r}; {hint}; data.runs(1) lists all {len(published)}.")
     return published[name]
 
 
 def samples(*names: str) -> pd.DataFrame:
     """Published runs as one table, as `fit.fit_machine` takes it: run, collective, algorithm, ranks, nodes, size, time.
 
-    names: of runs; without any, all of them. size is in bytes, time in seconds; algorithm is "ring" or "tree" where the
-    run was forced to it, else "". Raises KeyError, with the nearest names, if there is no such run.
+    names: of runs; without any, all that `runs()` gives. size is in bytes, time in seconds; algorithm is "ring", "tree" or
+    what else the run was forced to, else "". Raises KeyError, with the nearest names, if there is no such run.
     """
     parts = []
     for one in map(run, names or runs()):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 
 import numpy as np
 from matplotlib.ticker import FixedLocator, NullFormatter, NullLocator
 
-from ringtree.draw.style import INK, PAPER, RANK_COLOURS
+from ringtree.draw.style import INK, PAPER, RANK_COLOURS, narrow
 from ringtree.units import binary_text, bytes_text, seconds_text
 
 # Curves are not ranks, but take the same colours: the palest last, since curves also colour their names.
@@ -19,10 +20,11 @@ def dash(index: int):
 
 
 def size_axis(ax, low: float, high: float, binary: bool = False) -> None:
-    """A logarithmic axis of bytes with about six labels, in powers of two or of ten."""
+    """A logarithmic axis of bytes with about six labels, on a phone four, in powers of two or of ten."""
     base, text = (2.0, binary_text) if binary else (10.0, bytes_text)
     first, last = np.ceil(np.log(low) / np.log(base) - 1e-9), np.floor(np.log(high) / np.log(base) + 1e-9)
-    step = next(s for s in ((1, 2, 5, 10, 20) if binary else (1, 3, 6)) if (last - first) / s <= 6 or s in (6, 20))
+    most = 4 if narrow() else 6
+    step = next(s for s in ((1, 2, 5, 10, 20) if binary else (1, 3, 6)) if (last - first) / s <= most or s in (6, 20))
     ticks = base ** np.arange(np.ceil(first / step) * step, last + 0.5, step)
     ax.set_xscale("log")
     ax.set_xlim(low / 1.5, high * 1.5)
@@ -61,14 +63,18 @@ def ratio_axis(ax, reach: float) -> None:
 
 def note(ax, x, y, text, offset, color=INK, ha="left", **more) -> None:
     """Words beside a point of the data, on the page's background so that lines do not cross them."""
-    ax.annotate(
+    words = ax.annotate(
         text, xy=(x, y), xytext=offset, textcoords="offset points", ha=ha, va="center", color=color, zorder=5,
         annotation_clip=False, bbox={"facecolor": PAPER, "edgecolor": "none", "pad": 1}, **more,
     )  # fmt: skip
+    words.set_in_layout(not narrow())  # on a phone the axes make no room for them: `picture` moves them to where they are whole
 
 
 def name_right_ends(fig, ax, labels, gap: float = 18) -> None:
-    """Write each label to the right of its curve's end (x, y), moved apart until none overlap."""
+    """Write each label to the right of its curve's end (x, y), moved apart until none overlap; on a phone in short lines."""
+    if narrow():
+        labels = [(textwrap.fill(label, 13, break_long_words=False), *point) for label, *point in labels]
+        gap = 2 + 12 * max(label.count("\n") + 1 for label, *_ in labels)
     texts = [
         ax.annotate(
             label, xy=(1, y), xycoords=("axes fraction", "data"), xytext=(8, 0), textcoords="offset points",

@@ -10,7 +10,7 @@ from matplotlib.ticker import FixedLocator
 from ringtree.cost import Link
 from ringtree.draw.axes import CURVE_COLOURS, dash, name_right_ends, note, ratio_axis, size_axis, time_axis
 from ringtree.draw.picture import Picture, picture
-from ringtree.draw.style import INK, RANK_COLOURS, figure, styled
+from ringtree.draw.style import INK, RANK_COLOURS, figure, headline, letters, narrow, styled
 from ringtree.theory.lines import fastest, misses
 from ringtree.units import binary_text, bytes_text, seconds_text
 
@@ -32,7 +32,7 @@ def shares(link: Link, sizes: Sequence[float], title: str = "", alt: str | None 
             ax.barh(y, width, left=left, height=0.62, color=colour, alpha=0.28)
             ax.barh(y, width, left=left, height=0.62, fill=False, edgecolor=colour, linewidth=1.5)
         for left, width, name in ((0, part, "α"), (part, 1 - part, "nβ")):
-            if width > 0.11:
+            if width > (0.27 if narrow() else 0.11):  # where there is room for the words
                 text = f"{name} {100 * width:.0f} %" if width < 0.995 else f"{name}, all but {100 * (1 - width):.1g} %"
                 ax.text(left + width / 2, y, text, ha="center", va="center", weight="bold")
         ax.text(-0.015, y, bytes_text(size), ha="right", va="center", weight="bold")
@@ -169,16 +169,15 @@ def residuals(
         ticks = [k * step for k in range(-2, 3) if abs(k * step) <= reach]
         ax.yaxis.set_major_locator(FixedLocator(ticks))
         ax.set_yticklabels([f"{tick:+d} %" if tick else "0 %" for tick in ticks])
-        ax.set_title(label, color=colour, fontsize=13)
+        ax.set_title(label, color=colour, fontsize=letters(13))
         ax.grid(True, axis="y")
         size_axis(ax, min(sizes), max(sizes), binary=True)
     axes[-1, 0].set_xlabel("message size")
     axes[0, 0].annotate(
         "↑ predicted too long", xy=(1, 1), xycoords="axes fraction", xytext=(0, 6), textcoords="offset points",
-        ha="right", va="bottom", fontsize=12, alpha=0.75,
+        ha="right", va="bottom", fontsize=letters(12), alpha=0.75,
     )  # fmt: skip
-    if title:
-        fig.suptitle(title, x=0.01, ha="left", fontsize=14, weight="bold")
+    headline(fig, title)
     return picture(fig, alt or f"Miss of the measured times in per cent, over the message size: {'; '.join(fits)}.")
 
 
@@ -208,15 +207,14 @@ def ratios(panels: Mapping[str, Mapping[str, tuple]], title: str = "", alt: str 
             place = names.index(name)
             look = {"color": CURVE_COLOURS[place], "linestyle": dash(place), "marker": "oDs^"[place % 4]}
             ax.plot(*points, **look, linewidth=1.5, markersize=4.5)
-        ax.set_title(label, fontsize=13)
+        ax.set_title(label, fontsize=letters(13))
         ratio_axis(ax, 1.15 * max(1.5, float(np.exp(np.abs(np.log(off)).max()))))
         size_axis(ax, np.min(sizes), np.max(sizes), binary=True)
     axes[-1, 0].set_xlabel("message size")
     for ax, (label, each) in zip(axes[:, 0], panels.items()):
         ends = [(name, x[-1], y[-1], CURVE_COLOURS[names.index(name)]) for name, (x, y) in each.items() if last[name] == label]
         name_right_ends(fig, ax, ends)
-    if title:
-        fig.suptitle(title, x=0.01, ha="left", fontsize=14, weight="bold")
+    headline(fig, title)
     return picture(fig, alt or f"Predicted over measured time, by message size, for {'; '.join(panels)}: {', '.join(names)}.")
 
 
@@ -235,13 +233,13 @@ def compare(
         ax.plot(first, y, "o", color=CURVE_COLOURS[0], markersize=9, zorder=2)
         ax.plot(second, y, "D", color=CURVE_COLOURS[1], markersize=8, zorder=3)
     top = len(rows) - 1
-    first, second = rows[0][1:]
-    note(ax, first, top, names[0], (0, 16), ha="center", color=CURVE_COLOURS[0], weight="bold")
-    note(ax, second, top, names[1], (0, 16), ha="center", color=CURVE_COLOURS[1], weight="bold")
+    for place, (name, at) in enumerate(zip(names, rows[0][1:])):
+        above = 14 + 13 * place if narrow() else 16  # two names are wider than a phone
+        note(ax, at, top, name, (0, above), ha="center", color=CURVE_COLOURS[place], weight="bold")
     ax.set_yticks(range(len(rows)), [label for label, *_ in reversed(rows)])
     ax.tick_params(axis="y", length=0)
     ax.spines["left"].set_visible(False)
-    ax.set(xlim=(0, max(max(a, b) for _, a, b in rows) * 1.12), ylim=(-0.6, top + 1.1), xlabel=xlabel)
+    ax.set(xlim=(0, max(max(a, b) for _, a, b in rows) * 1.12), ylim=(-0.6, top + (1.6 if narrow() else 1.1)), xlabel=xlabel)
     ax.grid(True, axis="x")
     if title:
         ax.set_title(title)
@@ -298,7 +296,7 @@ def curves(
     ax.set(xlabel="message size", ylabel="time")
     if title:
         ax.set_title(title)
-    ax.set_title(label, loc="right", fontsize=12, fontweight="normal")
+    ax.set_title(label, loc="right", fontsize=letters(12), fontweight="normal")
     name_right_ends(fig, ax, labels)
     alt = alt or f"Time over message size, both axes logarithmic, and which is the fastest where: {', '.join(costs)}."
     return picture(fig, alt)

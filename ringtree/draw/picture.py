@@ -8,18 +8,27 @@ import io
 import re
 from dataclasses import dataclass, field
 
-import matplotlib
+from matplotlib.text import Annotation
 
-from ringtree.draw.style import INK, PAPER, RC
+from ringtree.draw.style import INK, PAPER, fold, narrow
 
 # The page's background under whichever name the reader's tool gives it: book, JupyterLab, plain browser.
 _PAPER_CSS = "var(--pst-color-background, var(--jp-layout-color0, Canvas))"
 _FONT_CSS = "var(--pst-font-family-base, system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif)"
 
 
+# Which of the two drawings is seen: the width of the figure decides, whatever page or notebook it stands in. The wide one
+# gives way where its smallest letters would come to be less than 8.5 pixels high.
+_ONE_OF_TWO = (
+    "<style>.ringtree-picture>.ringtree-narrow{display:none}"
+    "@container (max-width:560px){.ringtree-picture>.ringtree-wide{display:none}"
+    ".ringtree-picture>.ringtree-narrow{display:block}}</style>"
+)
+
+
 @dataclass(frozen=True)
 class Picture:
-    """An SVG and one sentence that says what it shows.
+    """An SVG and one sentence that says what it shows; narrow: the same for a page as narrow as a phone, where it differs.
 
     In a notebook it appears as the drawing; as text it is the one stable line `Figure: <alt>`,
     which is what a stored notebook keeps.
@@ -27,16 +36,21 @@ class Picture:
 
     svg: str = field(repr=False)
     alt: str
+    narrow: str = field(default="", repr=False)
 
     def __repr__(self) -> str:
         return f"Figure: {self.alt}"
 
     def _repr_html_(self) -> str:
-        # A narrow page scrolls the figure sideways: text shrunk to a phone's width could not be read.
-        return (
-            '<figure class="ringtree-picture" style="margin:1em 0;overflow-x:auto;color:inherit">'
-            f"{self.svg}</figure>"
-        )
+        drawings = self.svg
+        if self.narrow:
+            wide, small = (
+                svg.replace("<svg ", f'<svg class="ringtree-{which}" ', 1)
+                for svg, which in ((self.svg, "wide"), (self.narrow, "narrow"))
+            )
+            drawings = f"{_ONE_OF_TWO}{wide}{small}"
+        style = "margin:1em 0;color:inherit;container-type:inline-size"
+        return f'<figure class="ringtree-picture" style="{style}">{drawings}</figure>'
 
     def save(self, path) -> None:
         """Write the drawing as an SVG file of its own (black on white)."""
@@ -58,11 +72,30 @@ def picture(fig, alt: str) -> Picture:
     alt = alt.strip()
     if not alt or "\n" in alt:
         raise ValueError(f"picture() got alt={alt!r}; give one line that says what the figure shows.")
+    if narrow():
+        _fit(fig)
     buffer = io.StringIO()
-    with matplotlib.rc_context(RC):
-        fig.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
+    fig.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
     width, height = (side * 72 for side in fig.get_size_inches())
     return Picture(inline_svg(buffer.getvalue(), alt, width, height), alt)
+
+
+def _fit(fig) -> None:
+    """Fold titles that are wider than a phone, and move words beside points to where they are whole."""
+    width = fig.get_figwidth() * 72
+    for ax in fig.axes:
+        left, right = ax.get_title("left"), ax.get_title("right")
+        folded = fold(left, width - 48)
+        if left and right and len(folded.split("\n")[-1]) + len(right) > width / 7.5:
+            folded += "\n"  # the other title stands on the line below
+        if folded != left:
+            ax.set_title(folded, loc="left")
+    fig.draw_without_rendering()
+    for ax in fig.axes:
+        for words in ax.texts:
+            if isinstance(words, Annotation) and words.anncoords == "offset points" and words.get_text():
+                box, (x, y) = words.get_window_extent(), words.get_position()
+                words.set_position((x - max(0, box.x1 - width + 2) + max(0, 2 - box.x0), y))
 
 
 def inline_svg(svg: str, alt: str, width: float, height: float) -> str:
@@ -83,7 +116,8 @@ def inline_svg(svg: str, alt: str, width: float, height: float) -> str:
     body = re.sub(r" ?font-family: [^;\"]*;?", "", body)
     body = re.sub(r"(?<=\d\.\d\d)\d+", "", body)
     body = re.sub(r"\s*\n\s*", " ", body).replace("> <", ">\n<").strip()
-    shown = f"width:100%;max-width:{width:.0f}px;min-width:{min(width, 0.8 * width):.0f}px;height:auto"
+    # A drawing for a phone may grow on a larger one: it is shown on pages up to 560 pixels wide.
+    shown = f"width:100%;max-width:{1.25 * width if narrow() else width:.0f}px;height:auto"
     return (
         f'<svg role="img" aria-label="{html.escape(alt)}" viewBox="0 0 {width:g} {height:g}" '
         f'style="{shown};font-family:{_FONT_CSS};stroke-linejoin:round;stroke-linecap:butt" fill="currentColor">\n{body}\n</svg>'

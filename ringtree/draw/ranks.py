@@ -1,13 +1,31 @@
-"""Pictures of who holds what: one column a rank, one box a number."""
+"""Pictures of who holds what at several moments, one box a number, and of who gave it to whom."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
+import numpy as np
 from matplotlib.patches import FancyArrowPatch, Rectangle
 
+from ringtree.draw.origins import Moved, origins
 from ringtree.draw.picture import Picture, picture
-from ringtree.draw.style import INK, canvas, rank_colour, styled
+from ringtree.draw.style import (
+    INK,
+    NARROW,
+    PAPER,
+    WIDE,
+    canvas,
+    letters,
+    narrow,
+    rank_colour,
+    styled,
+    title_height,
+    write_title,
+)
+from ringtree.trace import Trace
+
+HIGH = 36.0  # of a box on a wide page, in pixels
 
 
 def before_after(
@@ -16,80 +34,168 @@ def before_after(
     title: str = "",
     alt: str | None = None,
     *,
-    from_ranks: Sequence | None = None,
+    by: str | Trace | None = None,
+    root: int = 0,
+    groups: Sequence[Sequence[int]] | None = None,
     names: tuple[str, str] = ("before", "after"),
 ) -> Picture:
-    """What every rank holds before a call and after it.
+    """What every rank holds before a call and after it, and who gave to whom.
 
     before, after: one entry a rank: a list of numbers or short strings, a single one, or None for a
-    rank that holds nothing; None inside a list is an empty box. Before the call each box has its
-    holder's colour. from_ranks: shaped like `after`, the rank that each box came from, to colour it;
-    None, or a missing entry, leaves it without colour (a sum comes from everybody).
+    rank that holds nothing; None inside a list is an empty box.
+    by: what was called: a collective's name, or the trace of a run. It says who gave to whom, as arrows, and whose
+    number a box holds, as the colour of that rank; a box that was made of several, as a sum is, has none. root: the
+    root of the collective. groups: lists of ranks that called it each apart. names: of the two moments.
 
-    Raises ValueError if before and after have different numbers of ranks, or none.
+    Raises UsageError where the collective does not make `after` of `before`, and ValueError if before and after have
+    different numbers of ranks, or none.
     """
     if len(before) != len(after):
         raise ValueError(
             f"before_after got {len(before)} ranks before and {len(after)} after; give one entry a rank, None for nothing."
         )
-    own = [[rank] * len(_boxes(held) or []) for rank, held in enumerate(before)]
-    return holdings([(names[0], before, own), (names[1], after, from_ranks)], title, alt or _say(title))
+    return holdings([(names[0], before), (names[1], after, by)], title, alt or _say(title), root=root, groups=groups)
 
 
 @styled
-def holdings(rows: Sequence[tuple], title: str = "", alt: str | None = None) -> Picture:
-    """What every rank holds at several moments, one moment a row, read downwards.
+def holdings(
+    rows: Sequence[tuple],
+    title: str = "",
+    alt: str | None = None,
+    *,
+    root: int = 0,
+    groups: Sequence[Sequence[int]] | None = None,
+) -> Picture:
+    """What every rank holds at several moments: on a wide page one below the other, on a phone side by side.
 
-    rows: (name, held by each rank, rank that each box came from or None), as in `before_after`.
+    rows: (name, held by each rank), or with what made it of the row before: (name, held by each rank, by), as in `before_after`.
     """
-    rows = [(name, [_boxes(held) for held in by_rank], origins) for name, by_rank, origins in rows]
-    ranks = len(rows[0][1]) if rows else 0
-    if not ranks or any(len(by_rank) != ranks for _, by_rank, _ in rows):
+    names, held = [row[0] for row in rows], [[_boxes(each) for each in row[1]] for row in rows]
+    ranks = len(held[0]) if rows else 0
+    if not ranks or any(len(by_rank) != ranks for by_rank in held):
         raise ValueError("holdings needs at least one row, and the same number of ranks, at least one, in each.")
-    most = max(1, *(len(held) for _, by_rank, _ in rows for held in by_rank if held is not None))
-    left, width, high = 70, 720, 36
-    column = (width - left) / ranks
-    box = min(38.0, (column - 18) / most)
-    top = 34 + (30 if title else 0)
-    step = high + 44
-    height = top + step * (len(rows) - 1) + high + 8
-    ax = canvas(width, height)
-    if title:
-        ax.text(0, 14, title, fontsize=14, weight="bold", va="center")
-    for rank in range(ranks):
-        middle = left + column * (rank + 0.5)
-        ax.text(middle, top - 17, f"rank {rank}", color=rank_colour(rank), weight="bold", ha="center", va="center")
-        for above in range(len(rows) - 1):
-            y = top + step * above + high
-            ax.add_patch(
-                FancyArrowPatch((middle, y + 8), (middle, y + 36), arrowstyle="-|>", mutation_scale=13,
-                                color=INK, alpha=0.45, linewidth=1.5)
-            )  # fmt: skip
-    for index, (name, by_rank, origins) in enumerate(rows):
-        y = top + step * index
-        ax.text(0, y + high / 2, name, va="center")
-        for rank, held in enumerate(by_rank):
-            middle = left + column * (rank + 0.5)
-            cells = [None] if held is None else held
-            start = middle - box * len(cells) / 2
-            for place, value in enumerate(cells):
-                colour = _colour(origins, rank, place)
-                _draw_box(ax, start + box * place, y, box, high, value, colour)
+    moved = [
+        origins(row[2] if len(row) > 2 else None, before, after, root, groups) for row, before, after in zip(rows[1:], held, held[1:])
+    ]
+    places, height = (_side_by_side if narrow() else _one_below_another)(held, moved, title_height(title))
+    ax = canvas(NARROW if narrow() else WIDE, height)
+    write_title(ax, title)
+    _write_names(ax, names, places)
+    colours = [[rank_colour(rank)] * len(boxes or []) for rank, boxes in enumerate(held[0])]
+    for row, by_rank in enumerate(held):
+        if row:
+            colours = [[_colour(box, colours) for box in boxes] for boxes in moved[row - 1].made_of]
+            _draw_gifts(ax, moved[row - 1], places[row - 1], places[row], in_turn=isinstance(rows[row][-1], Trace))
+        for rank, boxes in enumerate(by_rank):
+            for place, value, colour in zip(places[row][rank], boxes or [None], colours[rank] or [None]):
+                _draw_box(ax, place, value, colour)
     return picture(ax.figure, alt or _say(title))
 
 
-def _draw_box(ax, x, y, width, height, value, colour) -> None:
+# -- where the boxes lie: by moment and rank, an array of (x, y, width, height), one row a box ---------------------------
+
+
+def _one_below_another(held, moved, top):
+    """A row for each moment, in it the ranks side by side; `top` pixels are taken by the title."""
+    left, ranks = 70, len(held[0])
+    column = (WIDE - left) / ranks
+    box = min(38.0, (column - 18) / _most(held))
+    y, places = top + 34, []
+    for row, by_rank in enumerate(held):
+        if row:
+            # Ways that cross need height to be told apart.
+            y += HIGH + (26 if not moved[row - 1].gave else 60 if ranks <= 4 else 84)
+        starts = [left + column * (rank + 0.5) - box * len(boxes or [None]) / 2 for rank, boxes in enumerate(by_rank)]
+        places.append([_line(x, y, box, HIGH, boxes) for x, boxes in zip(starts, by_rank)])
+    return places, y + HIGH + 8
+
+
+def _side_by_side(held, moved, top):
+    """A column for each moment, in it the ranks one below the other."""
+    widths = [_most([by_rank]) for by_rank in held]
+    gaps = max(1, len(held) - 1)
+    least = 52 if gaps == 1 else 36
+    box = min(32.0, (NARROW - least * gaps) / sum(widths))
+    between = min(150.0, (NARROW - box * sum(widths)) / gaps)
+    places = []
+    for row, by_rank in enumerate(held):
+        x = row * between + box * sum(widths[:row])
+        places.append([_line(x, top + 38 + 50 * rank, box, 26.0, boxes) for rank, boxes in enumerate(by_rank)])
+    return places, top + 38 + 50 * len(held[0]) - 16
+
+
+def _line(x, y, wide, high, boxes) -> np.ndarray:
+    return np.array([(x + wide * place, y, wide, high) for place in range(len(boxes or [None]))])
+
+
+def _most(held) -> int:
+    return max(1, *(len(boxes) for by_rank in held for boxes in by_rank if boxes is not None))
+
+
+# -- what is drawn -------------------------------------------------------------------------------------------------------
+
+
+def _write_names(ax, names, places) -> None:
+    """The moments' names, and the ranks'."""
+    first = places[0][0][0]
+    for name, by_rank in zip(names, places):
+        x, y, _, high = by_rank[0][0]
+        ax.text(x if narrow() else 0, first[1] - 30 if narrow() else y + high / 2, name, va="center")
+    for rank, boxes in enumerate(places[0]):
+        bold = {"color": rank_colour(rank), "weight": "bold", "va": "center"}
+        if narrow():
+            ax.text(0, boxes[0, 1] - 10, f"rank {rank}", **bold)
+        else:
+            ax.text(boxes[:, 0].mean() + boxes[0, 2] / 2, boxes[0, 1] - 17, f"rank {rank}", ha="center", **bold)
+
+
+def _draw_gifts(ax, moved: Moved, before, after, in_turn: bool) -> None:
+    """An arrow from each rank that gave to each that was given something, between the boxes that are meant."""
+    ways = [(src, dst, *_ends(src, dst, moved, before, after)) for src, dst in moved.gave]
+    alike, place = Counter((dst, *end) for _, dst, _, end in ways), Counter()
+    many = len(ways) > 16
+    for number, (src, dst, start, end) in enumerate(ways, 1):
+        # Arrows that would end in one point end beside each other.
+        key = dst, *end
+        aside = (place[key] - (alike[key] - 1) / 2) * min(9.0, 24 / alike[key])
+        place[key] += 1
+        end = (end[0], end[1] + aside) if narrow() else (end[0] + aside, end[1])
+        arrow = {"arrowstyle": "-|>", "mutation_scale": 7 if many or narrow() else 11, "linewidth": 1.0 if many else 1.5}
+        ax.add_patch(FancyArrowPatch(start, end, color=rank_colour(src), shrinkA=0, shrinkB=0, **arrow))
+        if in_turn and 1 < len(ways) <= 6:
+            (x0, y0), (x1, y1) = start, end
+            box = {"facecolor": PAPER, "edgecolor": "none", "pad": 1}
+            at = x0 + 0.25 * (x1 - x0), y0 + 0.25 * (y1 - y0)
+            ax.text(*at, f"{number}.", ha="center", va="center", color=rank_colour(src), fontsize=letters(12), bbox=box)
+
+
+def _ends(src: int, dst: int, moved: Moved, before, after):
+    """Where the arrow from one rank to another begins and ends."""
+    made_of, given, got = moved.made_of[dst], before[src], after[dst]
+    if narrow():
+        x, y, wide, high = given[-1]
+        return (x + wide + 3, y + high / 2), (got[0, 0] - 3, got[0, 1] + high / 2)
+    used = sorted({place for box in made_of for rank, place in box or () if rank == src})
+    filled = [place for place, box in enumerate(made_of) if src in {rank for rank, _ in box or ()}]
+    start = given[used] if used else given
+    end = got[filled] if filled else got
+    half = given[0, 2] / 2
+    return (start[:, 0].mean() + half, start[0, 1] + HIGH + 4), (end[:, 0].mean() + half, end[0, 1] - 4)
+
+
+def _draw_box(ax, place, value, colour) -> None:
+    x, y, width, height = place
+    inside = (x + 1.5, y), width - 3, height
     if value is None:
-        ax.add_patch(Rectangle((x + 1.5, y), width - 3, height, fill=False, linestyle=(0, (3, 3)), alpha=0.5))
+        ax.add_patch(Rectangle(*inside, fill=False, linestyle=(0, (3, 3)), alpha=0.5))
         return
     if colour is not None:
-        ax.add_patch(Rectangle((x + 1.5, y), width - 3, height, facecolor=colour, alpha=0.22, edgecolor="none"))
-    ax.add_patch(
-        Rectangle((x + 1.5, y), width - 3, height, fill=False, edgecolor=INK if colour is None else colour, linewidth=1.5)
-    )
+        ax.add_patch(Rectangle(*inside, facecolor=colour, alpha=0.22, edgecolor="none"))
+    ax.add_patch(Rectangle(*inside, fill=False, edgecolor=INK if colour is None else colour, linewidth=1.5))
     text = value if isinstance(value, str) else f"{value:g}"
-    # About 0.62 of the font size a digit: small enough to stay inside its box, never below 11 px.
-    size = max(11.0, min(15.0, (width - 5) / (0.62 * max(len(text), 1))))
+    # About 0.62 of the font size a digit: small enough to stay inside its box, never too small to read.
+    low, high = (9.0, 12.0) if narrow() else (11.0, 15.0)
+    size = max(low, min(high, (width - 4) / (0.62 * max(len(text), 1))))
     ax.text(x + width / 2, y + height / 2, text, ha="center", va="center", fontsize=size)
 
 
@@ -101,12 +207,12 @@ def _boxes(held) -> list | None:
     return list(held) if isinstance(held, (list, tuple)) else [held]
 
 
-def _colour(origins, rank: int, place: int) -> str | None:
-    if origins is None or origins[rank] is None:
+def _colour(made_of, colours) -> str | None:
+    """The colour of the box that a box was copied from; None for one that was made of several."""
+    if not made_of or len(made_of) > 1:
         return None
-    of_rank = _boxes(origins[rank])
-    origin = of_rank[place] if place < len(of_rank) else None
-    return None if origin is None else rank_colour(origin)
+    ((rank, place),) = made_of
+    return colours[rank][place]
 
 
 def _say(title: str) -> str:

@@ -1,6 +1,11 @@
-"""The look of every figure: one colour a rank, and matplotlib set up for pages that may be light or dark."""
+"""The look of every figure: one colour a rank, two widths, and matplotlib set up for pages that may be light or dark."""
 
 from __future__ import annotations
+
+import functools
+import textwrap
+from contextvars import ContextVar
+from dataclasses import replace
 
 import matplotlib
 from matplotlib.figure import Figure
@@ -67,22 +72,79 @@ RC = {
 }
 
 
+# A figure is drawn twice, in pixels: as wide as a page's column, and as wide as a phone. Each has letters that can be read.
+WIDE, NARROW = 720, 352
+_SMALL = {
+    "font.size": 10.5,
+    "axes.titlesize": 11.5,
+    "axes.labelsize": 10.5,
+    "xtick.labelsize": 10,
+    "ytick.labelsize": 10,
+    "legend.fontsize": 10.5,
+    "lines.markersize": 4,
+}
+_room: ContextVar[int | None] = ContextVar("room", default=None)
+
+
 def rank_colour(rank: int) -> str:
     """The colour of a rank; from rank 8 on the colours come round again."""
     return RANK_COLOURS[rank % len(RANK_COLOURS)]
 
 
 def styled(function):
-    """Decorator: run a drawing function with the book's matplotlib settings, leaving the reader's alone."""
-    return matplotlib.rc_context(RC)(function)
+    """Decorator of a function that draws a `Picture`: with the book's settings of matplotlib, leaving the reader's alone.
+
+    The function runs twice, for a wide page and for a phone, and the page shows the drawing that it has room for. `figure`
+    gives it the width; what else must differ, it asks `narrow`.
+    """
+
+    @functools.wraps(function)
+    def drawn(*args, **options):
+        if _room.get():  # part of another drawing
+            return function(*args, **options)
+        wide, small = (_at(room, function, args, options) for room in (WIDE, NARROW))
+        return replace(wide, narrow=small.svg) if small.svg != wide.svg else wide
+
+    return drawn
 
 
-def figure(width: float = 720, height: float = 360, **subplots):
-    """A figure of width × height CSS pixels and its axes; call it inside a `styled` function.
+def _at(room: int, function, args, options):
+    before = _room.set(room)
+    try:
+        with matplotlib.rc_context(RC | (_SMALL if narrow() else {})):
+            return function(*args, **options)
+    finally:
+        _room.reset(before)
+
+
+def narrow() -> bool:
+    """Whether the drawing that is being made is the one for a phone."""
+    return _room.get() == NARROW
+
+
+def letters(size: float) -> float:
+    """The size of letters, in pixels, where a wide drawing has `size`."""
+    return max(9.5, 0.82 * size) if narrow() else size
+
+
+def fold(title: str, width: float = NARROW) -> str:
+    """A bold title in lines that a phone has room for; as it is on a wide page."""
+    return textwrap.fill(title, int(width / 6.8)) if narrow() else title
+
+
+def headline(fig, title: str) -> None:
+    """A title over all panels of a figure."""
+    if title:
+        fig.suptitle(fold(title), x=0.01, ha="left", fontsize=letters(14), weight="bold")
+
+
+def figure(width: float = WIDE, height: float = 360, **subplots):
+    """A figure of width × height CSS pixels, no wider than there is room, and its axes; call it inside a `styled` function.
 
     It belongs to no pyplot window, so nothing is shown twice in a notebook and nothing needs closing.
     Further arguments go to `Figure.subplots`.
     """
+    width = min(width, _room.get() or width)
     fig = Figure(figsize=(width / 72, height / 72))
     return fig, fig.subplots(**subplots)
 
@@ -95,3 +157,14 @@ def canvas(width: float, height: float):
     ax.set(xlim=(0, width), ylim=(height, 0))
     ax.axis("off")
     return ax
+
+
+def title_height(title: str) -> float:
+    """The pixels that a title takes at the top of a canvas."""
+    return 30 + 15 * fold(title).count("\n") if title else 0
+
+
+def write_title(ax, title: str) -> None:
+    """The title of a canvas, at its top left."""
+    if title:
+        ax.text(0, 5, fold(title), fontsize=letters(14), weight="bold", va="top")

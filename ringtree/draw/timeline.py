@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from matplotlib.patches import Patch, Rectangle
 
 from ringtree.draw.picture import Picture, picture
-from ringtree.draw.style import INK, PAPER, figure, rank_colour, styled
+from ringtree.draw.style import INK, PAPER, WIDE, figure, headline, letters, narrow, rank_colour, styled
 from ringtree.trace import Span, Trace
 from ringtree.units import count_text
 
@@ -17,7 +17,7 @@ STRIP = 0.12  # of what shows a collective beside it
 
 @styled
 def timeline(
-    traces: Trace | Mapping[str, Trace], *, ranks: Sequence[int] | None = None, title: str | None = None
+    traces: Trace | Mapping[str, Trace], *, ranks: Sequence[int] | None = None, title: str = ""
 ) -> Picture:
     """Draw a trace, or several under each other on one time axis.
 
@@ -41,8 +41,8 @@ def timeline(
     rows = sum(len(trace.rows) for trace in named.values())
     high = 38 if rows <= 16 else max(16, 608 / rows)
     fig, axes = figure(
-        720,
-        70 + 58 * len(named) + high * rows,
+        WIDE,
+        70 + 58 * len(named) + high * rows + (40 if narrow() else 0),  # where titles and the key take more lines
         nrows=len(named),
         sharex=True,
         squeeze=False,
@@ -53,13 +53,13 @@ def timeline(
     for (name, trace), axis in zip(named.items(), axes[:, 0], strict=True):
         _draw(axis, trace, scale, last, heads=12 if high > 24 else 8)
         axis.set_title(name)
-        axis.set_title(trace.label, loc="right", fontsize=12, fontweight="normal")
+        axis.set_title(trace.label, loc="right", fontsize=letters(12), fontweight="normal")
     axes[-1, 0].set_xlim(0, last * scale * 1.02)
     axes[-1, 0].set_xlabel(f"time ({unit})")
-    if title:
-        fig.suptitle(title, x=0.01, ha="left", fontsize=14, weight="bold")
+    headline(fig, title)
     handles = _legend(named.values())
-    fig.legend(handles=handles, loc="outside lower center", ncols=3 if len(handles) < 4 else 2, frameon=False)
+    columns = 1 if narrow() else 3 if len(handles) < 4 else 2
+    fig.legend(handles=handles, loc="outside lower center", ncols=columns, frameon=False)
     return picture(fig, _alt(named))
 
 
@@ -78,14 +78,14 @@ def _among(trace: Trace, ranks: Sequence[int] | None) -> Trace:
 
 
 def _draw(axis, trace: Trace, scale: float, last: float, heads: float) -> None:
-    rows = trace.rows
+    rows, letter = trace.rows, 0.021 if narrow() else 0.013  # a letter's width, as a part of the axis
     for span in _told_apart(trace):
         left, width = span.start * scale, (span.end - span.start) * scale
         look = _WAITING if span.kind == "wait" else _LOOKS[span.kind](rank_colour(span.rank))
         axis.add_patch(Rectangle((left, rows[span.rank] - HEIGHT / 2), width, HEIGHT, **look))
-        if span.kind == "compute" and span.label and width > 0.013 * (len(span.label) + 1) * last * scale:
+        if span.kind == "compute" and span.label and width > letter * (len(span.label) + 1) * last * scale:
             axis.text(
-                left + width / 2, rows[span.rank], span.label, ha="center", va="center", color="white", fontsize=12
+                left + width / 2, rows[span.rank], span.label, ha="center", va="center", color="white", fontsize=letters(12)
             )
     for rank, start, end, exposed in _beside(trace):
         high = STRIP if exposed else STRIP / 2

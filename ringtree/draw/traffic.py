@@ -8,7 +8,7 @@ from typing import NamedTuple
 from matplotlib.patches import Rectangle
 
 from ringtree.draw.picture import Picture, picture
-from ringtree.draw.style import INK, RANK_COLOURS, canvas, styled
+from ringtree.draw.style import INK, NARROW, RANK_COLOURS, canvas, letters, narrow, styled, title_height, write_title
 from ringtree.trace import Trace
 from ringtree.units import bytes_text
 
@@ -18,7 +18,7 @@ def traffic(trace: Trace, *, ranks_per_node: int | None = None, title: str = "",
     """The bytes that each rank sent to each other one in a run, as a matrix, with the sums of its rows and columns.
 
     A row is a sender, a column a receiver; the more bytes, the darker. ranks_per_node draws
-    the borders of nodes. With more than 12 ranks, the numbers are left out but for the largest.
+    the borders of nodes. With more than 12 ranks, on a phone more than 8, the numbers are left out but for the largest.
 
     Raises ValueError for a trace without messages.
     """
@@ -29,21 +29,18 @@ def traffic(trace: Trace, *, ranks_per_node: int | None = None, title: str = "",
         pair = message.src, message.dst
         moved[pair] = moved.get(pair, 0) + message.nbytes
     size = trace.size
-    numbers = size <= 12
-    box = min(56.0, 560 / (size + 1)) if numbers else max(9.0, 480 / size)
-    grid = _Grid(size, 74.0, 62.0 + (26 if title else 0), box, numbers)
-    width = grid.left + grid.side + (80.0 if numbers else 12.0)
-    height = grid.top + grid.side + (34 if numbers else 14) + 24
-    ax = canvas(max(width, 360), height)
-    if title:
-        ax.text(0, 14, title, fontsize=14, weight="bold", va="center")
+    grid = _laid_out(size, 58 + title_height(title))
+    width = grid.left + grid.side + grid.right
+    height = grid.top + grid.side + (34 if grid.numbers else 14) + 24
+    ax = canvas(max(width, NARROW), height)
+    write_title(ax, title)
     _draw_headings(ax, grid)
     _draw_boxes(ax, grid, moved)
     _draw_nodes(ax, grid, ranks_per_node or size)
-    if numbers:
+    if grid.numbers:
         _draw_sums(ax, grid, trace)
-    strongest = "" if numbers else f"strongest colour: {bytes_text(_most(moved))}"
-    ax.text(grid.left, height - 10, " · ".join(filter(None, (strongest, trace.label))), va="center", fontsize=12, alpha=0.75)
+    strongest = "" if grid.numbers else f"strongest colour: {bytes_text(_most(moved))}"
+    ax.text(grid.left, height - 10, " · ".join(filter(None, (strongest, trace.label))), va="center", fontsize=letters(12), alpha=0.75)
     pairs = f"{len(moved)} of {size * (size - 1)} pairs in use"
     return picture(ax.figure, alt or f"Bytes from each rank to each other one: {size} ranks, {pairs}.")
 
@@ -53,6 +50,7 @@ class _Grid(NamedTuple):
 
     size: int
     left: float
+    right: float
     top: float
     box: float
     numbers: bool
@@ -63,7 +61,17 @@ class _Grid(NamedTuple):
 
     @property
     def fontsize(self) -> float:
-        return max(11.0, min(13.0, self.box / 4.2))
+        return letters(max(11.0, min(13.0, self.box / 4.2)))
+
+
+def _laid_out(size: int, top: float) -> _Grid:
+    if narrow():
+        numbers = size <= 8
+        left, right = 42.0, 52.0 if numbers else 6.0
+        return _Grid(size, left, right, top, min(40.0, (NARROW - left - right) / size), numbers)
+    if size <= 12:
+        return _Grid(size, 74.0, 80.0, top, min(56.0, 560 / (size + 1)), True)
+    return _Grid(size, 74.0, 12.0, top, max(9.0, 480 / size), False)
 
 
 def _most(moved) -> int:
@@ -109,9 +117,9 @@ def _draw_nodes(ax, grid: _Grid, ranks_per_node: int) -> None:
 
 def _draw_sums(ax, grid: _Grid, trace: Trace) -> None:
     """What each rank sends and receives in all, right of its row and below its column."""
-    right, end = grid.left + grid.side + 12, grid.top + grid.side
+    right, end = grid.left + grid.side + (4 if narrow() else 12), grid.top + grid.side
     ax.text(right, grid.top - 16, "sends", va="center", alpha=0.75)
-    ax.text(grid.left - 8, end + 18, "receives", ha="right", va="center", alpha=0.75)
+    ax.text(0 if narrow() else grid.left - 8, end + 18, "receives", ha="left" if narrow() else "right", va="center", alpha=0.75)
     for rank, (sent, received) in enumerate(zip(trace.bytes_sent, trace.bytes_received, strict=True)):
         at = grid.box * (rank + 0.5)
         ax.text(right, grid.top + at, bytes_text(sent), va="center")

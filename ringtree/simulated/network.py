@@ -1,31 +1,35 @@
 """The links between ranks, and the ports that a message has to pass: from when to when it moves.
 
 Hockney's α-β model, ranks with one port out and one in: a message takes α + nβ of the link
-between its two ranks, and for so long both its ports. Where the ranks of a node share its
-network cards, a message between nodes passes a card of each node as well.
+between its two ranks, and for so long the sender's port out and the receiver's port in. Where
+the nodes of a machine have network cards, a message between nodes passes theirs instead.
 """
-
-from collections import defaultdict
 
 from ringtree.ports import book
 
 
 class Network:
-    """A machine's links, and which of its ports are taken when."""
+    """A machine's links, and which of its ports are taken when. Ports are numbered: those of the ranks, then the cards."""
 
     def __init__(self, machine, size):
         self.machine = machine
         self.one_link = machine.inside if machine.between is None else None
-        self.shared = machine.shares_cards
-        self.out_free, self.into_free = [0.0] * size, [0.0] * size  # by rank, when its port gets free for good
-        self.out, self.into = [[] for _ in range(size)], [[] for _ in range(size)]  # and when it is taken before
-        self.card_out, self.card_into = defaultdict(list), defaultdict(list)  # by (node, card)
+        self.cards = self._cards(size) if machine.cards_per_node else None  # by rank, the number of its card's port
+        ports = size + (len(set(self.cards)) if self.cards else 0)
+        self.out_free, self.into_free = [0.0] * ports, [0.0] * ports  # when a port gets free for good
+        self.out, self.into = [[] for _ in range(ports)], [[] for _ in range(ports)]  # and when it is taken before
+
+    def _cards(self, size):
+        numbers = {}
+        return [size + numbers.setdefault(self.machine.card(rank), len(numbers)) for rank in range(size)]
 
     def carry(self, src, dst, nbytes, ready):
         """(start, end) of a message that may move from `ready` on; no message before it was ready later."""
         link = self.one_link or self.machine.link(src, dst)
         duration = link.alpha + nbytes * link.beta
-        if self.out_free[src] > ready or self.into_free[dst] > ready or self.shared:
+        if self.cards is not None and self.machine.node(src) != self.machine.node(dst):
+            src, dst = self.cards[src], self.cards[dst]
+        if self.out_free[src] > ready or self.into_free[dst] > ready:
             return self._book(src, dst, ready, duration)
         end = self.out_free[src] = self.into_free[dst] = ready + duration  # nothing to wait for, as most messages go
         return ready, end
@@ -35,10 +39,7 @@ class Network:
         for port, free in (out, self.out_free[src]), (into, self.into_free[dst]):
             if not port or port[-1][1] < free:
                 port[:] = [(0.0, free)]  # the last message was not booked: what was before it is past
-        ports = out, into
-        if cards := self.machine.cards(src, dst):
-            ports += self.card_out[cards[0]], self.card_into[cards[1]]
-        start = book(ports, ready, duration)
+        start = book((out, into), ready, duration)
         end = start + duration
         self.out_free[src], self.into_free[dst] = max(self.out_free[src], end), max(self.into_free[dst], end)
         return start, end

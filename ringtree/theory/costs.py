@@ -53,7 +53,7 @@ class Bound:
     reduced: float = 0.0
 
 
-OPTIONS = {"root": 0, "chunks": 8, "ranks_per_node": 8}  # their defaults are those of the programs
+OPTIONS = {"root": 0, "chunks": 8, "ranks_per_node": 8}  # for programs that give no default of their own
 
 
 def cost_of(program, size, nbytes, machine, *, gamma=0.0, itemsize=4, **options) -> Cost:
@@ -78,7 +78,7 @@ def cost_of(program, size, nbytes, machine, *, gamma=0.0, itemsize=4, **options)
     row, given = row or find(program), options
     options = _all_options(row, size, given)
     steps = list(row.steps(size, nbytes, itemsize, options))
-    if machine.shares_cards or row.time is None and _crowded(steps):
+    if machine.cards_per_node or row.time is None and _crowded(steps):
         # which message goes first through a card or a port, a schedule does not say
         return _simulated(_of_one_tensor(row), size, nbytes // itemsize, _dtype(itemsize), machine, gamma, given)
     sent, received = [0] * size, [0] * size
@@ -175,7 +175,8 @@ def lower_bound(collective, size) -> Bound:
 
 def _all_options(row, size, options):
     """All options, those that are not given with their defaults."""
-    known = [name for name in OPTIONS if name in inspect.signature(row.program).parameters]
+    parameters = inspect.signature(row.program).parameters
+    known = [name for name in OPTIONS if name in parameters]
     for name, value in options.items():
         if name not in known:
             has = " and ".join(f"{each}=" for each in known) or "none"
@@ -185,7 +186,8 @@ def _all_options(row, size, options):
         if type(value) is not int or not least <= value <= most:
             wanted = f"a rank, 0 to {most}" if name == "root" else "a whole number, 1 or more"
             raise ValueError(f"{row.name} got {name}={value!r}: give {wanted}")
-    return {**OPTIONS, **options}
+    own = {name: parameters[name].default for name in known if parameters[name].default is not inspect.Parameter.empty}
+    return {**OPTIONS, **own, **options}
 
 
 def _time(steps, size, machine, gamma, options):

@@ -1,0 +1,101 @@
+"""All-reduce round a ring, beside PyTorch's own:
+
+    torchrun --nproc_per_node 4 ring_all_reduce.py
+
+Any number of ranks will do, on one node or on several.
+"""
+
+import os
+import time
+from datetime import timedelta
+from statistics import median
+
+import torch
+import torch.distributed as dist
+
+
+def ring_all_reduce(tensor, dist, op=torch.add):
+    """Each chunk goes twice round the ring: once to be reduced, once to be handed out.
+
+    Cost: 2(p−1)α + 2(p−1)/p·nβ + (p−1)/p·nγ. Source: Patarasuk, Yuan 2009.
+    """
+    rank, size = dist.get_rank(), dist.get_world_size()
+    right, left = (rank + 1) % size, (rank - 1) % size
+    chunks = tensor.tensor_split(size)
+    for step in range(2 * (size - 1)):
+        chunk = chunks[(rank - step - 1) % size]
+        reducing = step < size - 1
+        received = torch.empty_like(chunk) if reducing else chunk
+        for work in dist.batch_isend_irecv([
+            dist.P2POp(dist.isend, chunks[(rank - step) % size], right),
+            dist.P2POp(dist.irecv, received, left),
+        ]):  # fmt: skip
+            work.wait()
+        if reducing:
+            op(chunk, received, out=chunk)
+
+
+def main():
+    """Run both on the same numbers, compare, and time both."""
+    device = join()
+    rank, size = dist.get_rank(), dist.get_world_size()
+    # Other whole numbers in each place and on each rank; in float64 their sums
+    # are exact in whatever order they are added.
+    torch.manual_seed(rank)
+    mine = torch.randint(10**6, (2**20,), dtype=torch.float64, device=device)
+    theirs = mine.clone()
+    ring_all_reduce(mine, dist)
+    dist.all_reduce(theirs)
+    assert torch.equal(mine, theirs), f"rank {rank}: not what PyTorch has"
+    if rank == 0:
+        print(f"{dist.get_backend()}, {size} ranks: ours equals PyTorch's")
+    calls = {
+        "ring_all_reduce": lambda: ring_all_reduce(mine, dist),
+        "PyTorch's": lambda: dist.all_reduce(theirs),
+    }
+    for name, call in calls.items():
+        report(name, call, mine.nbytes, 2 * (size - 1) / size, device)
+    dist.destroy_process_group()
+
+
+def join():
+    """Become a rank; return its device. NCCL, with a GPU of its own for each
+    rank of the node where there are as many, else Gloo on the CPU."""
+    local_rank = int(os.environ["LOCAL_RANK"])
+    on_gpu = torch.cuda.device_count() >= int(os.environ["LOCAL_WORLD_SIZE"])
+    device = torch.device("cuda", local_rank) if on_gpu else torch.device("cpu")
+    if on_gpu:
+        torch.cuda.set_device(device)
+    dist.init_process_group(
+        "nccl" if on_gpu else "gloo",
+        device_id=device if on_gpu else None,
+        timeout=timedelta(seconds=60),
+    )
+    return device
+
+
+def report(name, call, nbytes, bus_factor, device):
+    """Time a call and let rank 0 say it: the median of ten, after two to warm
+    up. All ranks begin together, and of each call the slowest rank counts."""
+    finish = torch.cuda.synchronize if device.type == "cuda" else lambda: None
+    times = []
+    for _ in range(12):
+        dist.barrier()
+        finish()
+        began = time.perf_counter()
+        call()
+        finish()
+        spent = torch.tensor(time.perf_counter() - began, device=device)
+        dist.all_reduce(spent, op=dist.ReduceOp.MAX)
+        times.append(spent.item())
+    middle = median(times[2:])
+    algbw = nbytes / middle / 1e9
+    if dist.get_rank() == 0:
+        print(
+            f"{name}: {nbytes} bytes, median {middle * 1e3:.3f} ms, "
+            f"algbw {algbw:.3f} GB/s, busbw {algbw * bus_factor:.3f} GB/s"
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,119 @@
+"""The scripts at the ends of the chapters: alone, byte for byte the book's algorithms, right under torchrun, and shown."""
+
+import ast
+import inspect
+import os
+import re
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from ringtree import algorithms
+from ringtree.collectives import bus_factor
+
+NOTEBOOKS = Path(__file__).resolve().parent.parent / "notebooks"
+# Each script, the algorithms in it, and the lines that it prints of them: whose call, and of which collective.
+SCRIPTS = {
+    "broadcast": {"mst_broadcast": "broadcast"},
+    "reduce": {"mst_reduce": "reduce"},
+    "scatter_gather": {"mst_scatter": "scatter", "mst_gather": "gather"},
+    "all_gather": {"ring_all_gather": "all_gather"},
+    "reduce_scatter": {"ring_reduce_scatter": "reduce_scatter"},
+    "ring_all_reduce": {"ring_all_reduce": "all_reduce"},
+    "tree_all_reduce": {"mst_all_reduce": "all_reduce"},
+    "all_to_all": {"pairwise_all_to_all": "all_to_all"},
+}
+LINE = re.compile(r"(.+): (\d+) bytes, median ([\d.]+) ms, algbw ([\d.]+) GB/s, busbw ([\d.]+) GB/s")
+every_script = pytest.mark.parametrize("name", SCRIPTS)
+
+
+@cache
+def text_of(name):
+    return (NOTEBOOKS / "scripts" / f"{name}.py").read_text()
+
+
+def functions_of(name):
+    """The script's own functions, by name, each as it is written."""
+    text = text_of(name)
+    found = [node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)]
+    return {node.name: ast.get_source_segment(text, node) for node in found}
+
+
+def torchrun(path, ranks):
+    """Run a script as its first lines say: (exit status, what it printed, what it complained of)."""
+    loopback = "lo0" if sys.platform == "darwin" else "lo"
+    done = subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", str(ranks), str(path)],
+        env={**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": loopback},
+        capture_output=True, text=True, timeout=150,
+    )  # fmt: skip
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_every_script_of_a_collective_is_tested():
+    there = {path.stem for path in (NOTEBOOKS / "scripts").glob("*.py") if not path.stem.startswith("hello_")}
+    assert there == set(SCRIPTS)
+
+
+@every_script
+def test_a_script_has_the_books_algorithm_to_the_letter(name):
+    written = functions_of(name)
+    for program in SCRIPTS[name]:
+        assert written[program] == inspect.getsource(getattr(algorithms, program)).rstrip()
+
+
+@every_script
+def test_a_script_needs_torch_and_the_standard_library_alone(name):
+    for node in ast.walk(ast.parse(text_of(name))):
+        names = [each.name for each in node.names] if isinstance(node, ast.Import) else []
+        names += [node.module] if isinstance(node, ast.ImportFrom) else []
+        assert {each.split(".")[0] for each in names} <= {"torch", *sys.stdlib_module_names}
+
+
+def test_all_scripts_join_and_measure_alike():
+    for function in "join", "report":
+        assert len({functions_of(name)[function] for name in SCRIPTS}) == 1
+
+
+@pytest.mark.parametrize(("name", "ranks"), [*((name, 4) for name in SCRIPTS), ("reduce_scatter", 3)])
+def test_a_script_agrees_with_torch_and_says_how_long_both_took(name, ranks):
+    status, printed, complained = torchrun(NOTEBOOKS / "scripts" / f"{name}.py", ranks)
+    assert status == 0, complained
+    assert "Warning" not in complained
+    first, *lines = printed.splitlines()
+    assert re.fullmatch(rf"(gloo|nccl), {ranks} ranks: ours equals PyTorch's", first)
+    expected = []
+    for program, collective in SCRIPTS[name].items():
+        theirs = f"PyTorch's {collective}" if len(SCRIPTS[name]) > 1 else "PyTorch's"
+        expected += [(program, collective), (theirs, collective)]
+    assert len(lines) == len(expected)
+    for line, (who, collective) in zip(lines, expected):
+        said, nbytes, milliseconds, algbw, busbw = LINE.fullmatch(line).groups()
+        assert said == who
+        assert int(nbytes) == 8 * (2**20 // ranks * ranks)
+        assert float(algbw) == pytest.approx(int(nbytes) / float(milliseconds) / 1e6, rel=0.01, abs=2e-3)
+        assert float(busbw) == pytest.approx(float(algbw) * bus_factor(collective, ranks), rel=0.01, abs=2e-3)
+
+
+def test_a_script_with_a_wrong_algorithm_says_so_and_fails(tmp_path):
+    right = "        op(shard, received, out=shard)\n"
+    broken = tmp_path / "reduce_scatter.py"
+    assert right in text_of("reduce_scatter")
+    broken.write_text(text_of("reduce_scatter").replace(right, "        shard.copy_(received)\n"))
+    status, printed, complained = torchrun(broken, 2)
+    assert status != 0
+    assert "ours equals" not in printed
+    assert re.search(r"AssertionError: rank [01]: not what PyTorch has", complained)
+
+
+@every_script
+def test_a_chapter_ends_with_the_script(name):
+    shown = re.compile(rf"^:::\{{literalinclude\}} scripts/{name}\.py$", re.MULTILINE)
+    for path in NOTEBOOKS.glob("*.ipynb"):
+        if any(cell.cell_type == "markdown" and shown.search(cell.source) for cell in nbformat.read(path, as_version=4).cells):
+            return
+    pytest.fail(f"no chapter shows scripts/{name}.py")
