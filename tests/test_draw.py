@@ -2,6 +2,8 @@
 
 import re
 import xml.etree.ElementTree as ElementTree
+from collections import Counter
+from types import SimpleNamespace
 
 import matplotlib
 import numpy as np
@@ -10,6 +12,9 @@ import pytest
 from ringtree import data, draw, theory
 from ringtree.cost import Link
 from ringtree.draw import style
+from ringtree.draw.origins import origins
+from ringtree.errors import UsageError
+from ringtree.trace import Message, Trace
 
 WHITE, DARK = "#ffffff", "#14181e"
 LINK = Link.of(10e-6, bandwidth=450e9)
@@ -31,8 +36,8 @@ def all_pictures():
         "residuals": draw.residuals(*SWEEP, FITS),
         "ratios": draw.ratios({"4 ranks": {"one": ([8, 64], [0.5, 1.1]), "two": ([8, 64], [3, 1])}, "8 ranks": {"one": ([8, 64], [1, 1])}}),
         "compare": draw.compare([("a", 20, 5), ("b", 10, 9)], ("one", "two"), "miss, %"),
-        "before_after": draw.before_after([[1], [2], None], [[3], None, [3]], title="A sum"),
-        "holdings": draw.holdings([("then", [[1, 2]] * 8, None), ("now", [["a", None]] * 8, None)]),
+        "before_after": draw.before_after([[1], [2], [4]], [[7], [7], [7]], title="A sum", by="all_reduce"),
+        "holdings": draw.holdings([("then", [[1, 2]] * 8), ("now", [["a", None]] * 8)]),
     }
 
 
@@ -104,38 +109,73 @@ def test_a_picture_is_one_line_of_text_without_measured_numbers(pictures, name):
 def test_a_picture_is_a_figure_with_alternative_text(pictures, name):
     html = pictures[name]._repr_html_()
     figure = ElementTree.fromstring(html)  # well formed
-    svg = figure[0]
-    assert figure.tag == "figure" and svg.tag == "svg"
-    assert svg.get("role") == "img" and svg.get("aria-label") == pictures[name].alt
+    assert figure.tag == "figure" and [each.tag for each in figure] == ["style", "svg", "svg"]
+    for svg in figure.findall("svg"):
+        assert svg.get("role") == "img" and svg.get("aria-label") == pictures[name].alt
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_picture_takes_the_pages_colours_and_touches_nothing_else(pictures, name):
-    svg = pictures[name].svg
-    assert "currentColor" in svg
-    assert style.INK not in svg and style.PAPER not in svg
-    assert "<style" not in svg and "<?xml" not in svg and "http" not in svg
-    assert not re.search(r"fill: #(000000|ffffff)", svg)
+    for svg in (pictures[name].svg, pictures[name].narrow):
+        assert "currentColor" in svg
+        assert style.INK not in svg and style.PAPER not in svg
+        assert "<style" not in svg and "<?xml" not in svg and "http" not in svg
+        assert not re.search(r"fill: #(000000|ffffff)", svg)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_text_is_text_of_at_least_eleven_pixels(pictures, name):
-    sizes = [float(size) for size in re.findall(r"font(?:-size)?:[^;\"]*?([\d.]+)px", pictures[name].svg)]
-    assert sizes and min(sizes) >= 11
-    assert "<text" in pictures[name].svg
+def test_text_is_text_of_at_least_eleven_pixels_and_nine_on_a_phone(pictures, name):
+    for svg, least in ((pictures[name].svg, 11), (pictures[name].narrow, 9)):
+        sizes = [float(size) for size in re.findall(r"font(?:-size)?:[^;\"]*?([\d.]+)px", svg)]
+        assert sizes and min(sizes) >= least
+        assert "<text" in svg
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_picture_is_drawn_for_a_wide_page_and_for_a_phone(pictures, name):
+    wide, small = (float(re.search(r'viewBox="0 0 (\S+)', svg)[1]) for svg in (pictures[name].svg, pictures[name].narrow))
+    assert small <= style.NARROW < wide
+
+
+def test_a_picture_that_fits_a_phone_is_there_once():
+    @style.styled
+    def dot():
+        fig, ax = style.figure(200, 100)
+        ax.axis("off")
+        ax.plot(1, 1, "o", ms=4)
+        return draw.picture(fig, "A dot.")
+
+    assert dot().narrow == "" and dot()._repr_html_().count("<svg") == 1
+
+
+def test_a_drawing_made_of_another_is_drawn_as_often_as_that():
+    widths = []
+
+    @style.styled
+    def inner():
+        widths.append(style.narrow())
+
+    @style.styled
+    def outer():
+        inner()
+        return draw.picture(style.figure()[0], "Two.")
+
+    outer()
+    assert widths == [False, True] and not style.narrow()
 
 
 def test_many_pictures_on_a_page_share_no_id(pictures):
-    ids = [found for picture in pictures.values() for found in re.findall(r' id="([^"]+)"', picture.svg)]
+    drawings = [svg for picture in pictures.values() for svg in (picture.svg, picture.narrow)]
+    ids = [found for svg in drawings for found in re.findall(r' id="([^"]+)"', svg)]
     assert ids and len(set(ids)) == len(ids)
-    for picture in pictures.values():
-        used = set(re.findall(r'(?:url\(#|href="#)([^)"]+)', picture.svg))
-        assert used <= set(re.findall(r' id="([^"]+)"', picture.svg))
+    for svg in drawings:
+        used = set(re.findall(r'(?:url\(#|href="#)([^)"]+)', svg))
+        assert used <= set(re.findall(r' id="([^"]+)"', svg))
 
 
 def test_the_same_picture_is_the_same_text_every_time(pictures):
     again = all_pictures()
-    assert {name: p.svg for name, p in again.items()} == {name: p.svg for name, p in pictures.items()}
+    assert {name: (p.svg, p.narrow) for name, p in again.items()} == {name: (p.svg, p.narrow) for name, p in pictures.items()}
 
 
 def test_drawing_leaves_the_readers_matplotlib_alone():
@@ -167,10 +207,11 @@ def test_a_saved_picture_is_an_svg_file(pictures, tmp_path):
 
 
 def test_before_and_after_show_every_number_and_every_rank():
-    svg = draw.before_after([[1, 2], [3, 4], None], [None, [4.5, 6], ["x"]]).svg
-    texts = re.findall(r">([^<>]+)</text>", svg)
-    for expected in ("rank 0", "rank 1", "rank 2", "1", "2", "3", "4", "4.5", "6", "x", "before", "after"):
-        assert expected in texts
+    picture = draw.before_after([[1, 2], [3, 4], None], [None, [4.5, 6], ["x"]])
+    for svg in (picture.svg, picture.narrow):
+        texts = re.findall(r">([^<>]+)</text>", svg)
+        for expected in ("rank 0", "rank 1", "rank 2", "1", "2", "3", "4", "4.5", "6", "x", "before", "after"):
+            assert expected in texts
 
 
 def test_before_and_after_need_the_same_ranks():
@@ -187,11 +228,21 @@ def test_messages_of_no_bytes_have_no_place_on_a_logarithmic_axis():
 
 @pytest.fixture
 def drawn(monkeypatch):
-    """Drawing functions give matplotlib's figure itself, so that what was drawn can be read."""
+    """Drawing functions give matplotlib's figure of the wide page itself, so that what was drawn can be read."""
     from ringtree.draw import costs
 
-    monkeypatch.setattr(costs, "picture", lambda fig, alt: fig)
-    return draw
+    figures = []
+    monkeypatch.setattr(costs, "picture", lambda fig, alt: figures.append(fig) or draw.picture(fig, alt))
+
+    def figure_of(name):
+        def call(*args, **options):
+            figures.clear()
+            getattr(draw, name)(*args, **options)
+            return figures[0]
+
+        return call
+
+    return SimpleNamespace(**{name: figure_of(name) for name in ("times", "ratios")})
 
 
 def test_a_band_reaches_from_the_low_to_the_high_of_its_fit(drawn):
@@ -240,3 +291,94 @@ def test_labels_at_the_right_end_do_not_overlap():
     wanted = [100.0, 101.0, 102.0, 200.0, 210.0, 50.0]
     placed = sorted(y + _spread(wanted, 18)[i] for i, y in enumerate(wanted))
     assert min(np.diff(placed)) >= 18 - 1e-9
+
+
+# -- who gave what to whom
+
+
+def sharded(p):
+    return [[10 * rank + place for place in range(p)] for rank in range(p)]
+
+
+def test_an_all_gather_gives_every_shard_to_every_rank():
+    moved = origins("all_gather", [[1], [2], [3]], [[1, 2, 3]] * 3)
+    assert moved.made_of == [[{(0, 0)}, {(1, 0)}, {(2, 0)}]] * 3
+    assert moved.gave == [(src, dst) for dst in range(3) for src in range(3)]
+
+
+def test_a_scatter_gives_from_the_root_alone_and_a_gather_to_it():
+    given = [None, [5, 6, 7], None]
+    assert origins("scatter", given, [[5], [6], [7]], root=1).gave == [(1, 0), (1, 1), (1, 2)]
+    moved = origins("gather", [[5], [6], [7]], given, root=1)
+    assert moved.gave == [(0, 1), (1, 1), (2, 1)] and moved.made_of[0] == []
+
+
+def test_a_sum_is_made_of_the_same_place_of_everyone():
+    moved = origins("all_reduce", [[1, 2], [3, 4]], [[4, 6], [4, 6]])
+    assert moved.made_of == [[{(0, 0), (1, 0)}, {(0, 1), (1, 1)}]] * 2
+
+
+def test_reduce_promises_nothing_on_other_ranks():
+    moved = origins("reduce", [[1], [2], [3]], [["?"], [6], ["?"]], root=1)
+    assert moved.gave == [(0, 1), (1, 1), (2, 1)] and moved.made_of[0] == [None]
+
+
+def test_a_reduce_scatter_in_place_says_nothing_of_the_other_places():
+    before, p = sharded(3), 3
+    after = [[sum(column) if place == rank else -1 for place, column in enumerate(zip(*before))] for rank in range(p)]
+    moved = origins("reduce_scatter", before, after)
+    assert moved.made_of == [
+        [{(src, rank) for src in range(p)} if place == rank else None for place in range(p)] for rank in range(p)
+    ]
+    gathered = [after[rank][rank] for rank in range(p)]
+    assert origins("all_gather", after, [gathered] * p).made_of == [[{(src, src)} for src in range(p)]] * p
+
+
+def test_an_all_to_all_swaps_rank_and_place():
+    before = sharded(4)
+    moved = origins("all_to_all", before, [list(column) for column in zip(*before)])
+    assert moved.made_of == [[{(src, rank)} for src in range(4)] for rank in range(4)]
+
+
+def test_groups_keep_to_themselves():
+    moved = origins("all_reduce", [[1], [2], [3], [4]], [[4], [6], [4], [6]], groups=[[0, 2], [1, 3]])
+    assert moved.gave == [(0, 0), (2, 0), (1, 1), (3, 1), (0, 2), (2, 2), (1, 3), (3, 3)]
+
+
+def test_a_trace_gives_along_its_messages_in_their_order():
+    trace = Trace([Message(0, 1, 4, 0, 1), Message(1, 0, 4, 1, 2), Message(0, 1, 4, 2, 3)], size=3)
+    moved = origins(trace, [[7], [0], [5]], [[8], [8], [5]])
+    assert moved.gave == [(0, 1), (1, 0)]
+    assert moved.made_of == [[None], [None], [{(2, 0)}]], "what was computed came from nobody, what stayed is its rank's own"
+    assert origins(trace, [[7], [0], [5]], [[7], [7], [5]]).made_of[1] == [{(0, 0)}]
+
+
+def test_a_picture_cannot_disagree_with_what_was_called():
+    with pytest.raises(UsageError, match="rank 1 holds 9 where broadcast puts 5 of rank 0"):
+        draw.before_after([[5], [6]], [[5], [9]], by="broadcast")
+    with pytest.raises(UsageError, match="given with 1 boxes after the all_gather, which makes 2"):
+        draw.before_after([[5], [6]], [[5], [6]], by="all_gather")
+    with pytest.raises(UsageError, match="'all_sum' is no collective"):
+        draw.before_after([[5], [6]], [[5], [6]], by="all_sum")
+    with pytest.raises(UsageError, match="2 ranks was given a trace of 3"):
+        draw.before_after([[5], [6]], [[5], [6]], by=Trace([Message(0, 1, 4, 0, 1)], size=3))
+
+
+def colours_of(svg, tag):
+    return Counter(re.findall(rf"<{tag}[^>]*?stroke: (#[0-9a-f]{{6}})", svg))
+
+
+@pytest.mark.parametrize("which", ["svg", "narrow"])
+def test_an_arrow_in_the_givers_colour_leads_to_each_receiver(which):
+    before, after = [[1], [2], [3], [4]], [[1, 2, 3, 4]] * 4
+    drawn = getattr(draw.before_after(before, after, by="all_gather"), which)
+    plain = getattr(draw.before_after(before, after), which)
+    # Of each colour: an arrow is a line and a head. A box has one outline, and one more where its colour says whose it is.
+    more = colours_of(drawn, "path") - colours_of(plain, "path")
+    assert {more[draw.rank_colour(rank)] for rank in range(4)} == {4 * 2 + 4}
+
+
+def test_arrows_of_an_all_gather_cross_the_page_and_do_not_run_straight_down():
+    svg = draw.before_after([[1], [2]], [[1, 2]] * 2, by="all_gather").svg
+    ways = re.findall(r'd="M (\S+) \S+ Q \S+ \S+ (\S+) \S+ "', svg)
+    assert len(ways) == 4 and max(abs(float(x0) - float(x1)) for x0, x1 in ways) > 200

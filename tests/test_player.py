@@ -10,7 +10,17 @@ import pytest
 import torch
 
 from ringtree import follow, simulate
-from ringtree.algorithms import chain_broadcast, mst_all_reduce, mst_broadcast, mst_reduce, pairwise_all_to_all, ring_all_reduce
+from ringtree.algorithms import (
+    bruck_all_to_all,
+    chain_broadcast,
+    mst_all_reduce,
+    mst_broadcast,
+    mst_reduce,
+    pairwise_all_to_all,
+    ring_all_reduce,
+    ring_reduce_scatter,
+    scatter_all_gather_broadcast,
+)
 from ringtree.cost import Link
 from ringtree.draw import player
 from ringtree.trace import Message, Trace
@@ -179,6 +189,29 @@ def test_ranks_lie_inside_the_drawing_and_apart(layout, size):
         assert radius <= x <= data["width"] - radius and radius <= y <= data["height"] - radius
         for u, v in data["places"][:rank]:
             assert (x - u) ** 2 + (y - v) ** 2 >= (2 * radius) ** 2
+
+
+def blocks(size):
+    return [([torch.zeros(1) for _ in range(size)], [torch.ones(1) for _ in range(size)]) for _ in range(size)]
+
+
+def test_blocks_that_stop_over_in_a_buffer_are_shown_as_received():
+    data = data_of(player(follow(bruck_all_to_all, blocks(4), LINK)))
+    assert [(name, len(heads)) for name, heads, _ in data["columns"]] == [("inputs", 4), ("outputs", 4), ("received", 2)]
+    first = data["columns"][-1][2]
+    came = {(rank, place - first): data["contents"][content][0] for rank, place, content in data["steps"][0]["c"]}
+    assert came == {(0, 0): "3a", (0, 1): "3c", (1, 0): "0b", (1, 1): "0d", (2, 0): "1c", (2, 1): "1a", (3, 0): "2d", (3, 1): "2b"}
+    assert all(len(held) == 10 for held in data["start"])
+
+
+@pytest.mark.parametrize("program, inputs", [
+    (pairwise_all_to_all, blocks(4)),
+    (scatter_all_gather_broadcast, [torch.ones(4)] * 4),  # some receive what they have
+    (ring_reduce_scatter, [torch.ones(4)] * 4),  # a sum takes in what came
+])  # fmt: skip
+def test_what_comes_to_lie_in_an_argument_needs_no_column_of_its_own(program, inputs):
+    data = data_of(player(follow(program, inputs, LINK)))
+    assert "received" not in [name for name, *_ in data["columns"]]
 
 
 def test_what_cannot_be_played_is_refused():

@@ -72,7 +72,7 @@ def note(ax, x, y, text, offset, color=INK, ha="left", **more) -> None:
 
 def name_right_ends(fig, ax, labels, gap: float = 18) -> None:
     """Write each label to the right of its curve's end (x, y), moved apart until none overlap; on a phone in short lines."""
-    if narrow():
+    if narrow() and labels:
         labels = [(textwrap.fill(label, 13, break_long_words=False), *point) for label, *point in labels]
         gap = 2 + 12 * max(label.count("\n") + 1 for label, *_ in labels)
     texts = [

@@ -22,21 +22,22 @@ def ranks_on_nodes(nodes=2, per_node=4) -> Picture:
     """
     if not (1 <= nodes <= 4 and 1 <= per_node <= 8):
         raise ValueError(f"ranks_on_nodes() got {nodes} nodes × {per_node} ranks; it draws 1 to 4 nodes of 1 to 8 ranks.")
-    # On a phone one node stands below the other, each with its own names.
+    # Where all nodes do not fit beside each other, one stands below the other, each with its own names.
+    stacked = narrow() or nodes * per_node > 8
     gap, left, right = 20, 82 if narrow() else 104, 4 if narrow() else 8
     cell = (NARROW - left - right - 12) / per_node if narrow() else 73
     node_width = cell * per_node + 12
-    corners = [(left, 32 + 200 * node) if narrow() else (left + node * (node_width + gap), 32) for node in range(nodes)]
-    width, below = corners[-1][0] + node_width + right, corners[-1][1] + 180 if narrow() else 228
-    world = below if narrow() else 186
+    corners = [(left, 32 + 200 * node) if stacked else (left + node * (node_width + gap), 32) for node in range(nodes)]
+    width, below = corners[-1][0] + node_width + right, corners[-1][1] + 180 if stacked else 228
+    world = below if stacked else 186
     ax = canvas(width, below + 90)
     centres = {}
     for node, (x0, y0) in enumerate(corners):
         for local in range(per_node):
             centres[node * per_node + local] = x0 + 6 + cell * (local + 0.5)
         _draw_node(ax, node, per_node, x0, y0, cell)
-        _band(ax, x0, x0 + node_width, y0 + 136 if narrow() else below, f"the ranks of node {node}")
-        if narrow() or node == 0:
+        _band(ax, x0, x0 + node_width, y0 + 136 if stacked else below, f"the ranks of node {node}")
+        if stacked or node == 0:
             for name, y in (("global rank", 38), ("local rank", 85), ("device", 109)):
                 ax.text(left - 10, y0 + y, name, ha="right", va="center")
     ax.text(left - 10, world + 15, "groups", ha="right", va="center")
@@ -44,12 +45,12 @@ def ranks_on_nodes(nodes=2, per_node=4) -> Picture:
     if nodes > 1:
         local = min(1, per_node - 1)
         chosen = [node * per_node + local for node in range(nodes)]
-        places = [left + 20 + 40 * node for node in range(nodes)] if narrow() else [centres[rank] for rank in chosen]
+        places = [left + 20 + 40 * node for node in range(nodes)] if stacked else [centres[rank] for rank in chosen]
         ax.plot(places, [below + 52] * nodes, color=INK, lw=1.2)
         for rank, x in zip(chosen, places):
             ax.plot([x], [below + 52], "o", color=rank_colour(rank), ms=13)
         words, middle = f"one rank of each node: those with local rank {local}", (places[0] + places[-1]) / 2
-        ax.text(left if narrow() else middle, below + 65, words, ha="left" if narrow() else "center", va="top")
+        ax.text(left if stacked else middle, below + 65, words, ha="left" if stacked else "center", va="top")
     alt = f"{nodes} nodes with {per_node} ranks each: global ranks, local ranks, and three kinds of process group."
     return picture(ax.figure, alt)
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from matplotlib.text import Annotation
 
-from ringtree.draw.style import INK, PAPER, fold, narrow
+from ringtree.draw.style import INK, NARROW, PAPER, fold, narrow
 
 # The page's background under whichever name the reader's tool gives it: book, JupyterLab, plain browser.
 _PAPER_CSS = "var(--pst-color-background, var(--jp-layout-color0, Canvas))"
@@ -116,8 +116,8 @@ def inline_svg(svg: str, alt: str, width: float, height: float) -> str:
     body = re.sub(r" ?font-family: [^;\"]*;?", "", body)
     body = re.sub(r"(?<=\d\.\d\d)\d+", "", body)
     body = re.sub(r"\s*\n\s*", " ", body).replace("> <", ">\n<").strip()
-    # A drawing for a phone may grow on a larger one: it is shown on pages up to 560 pixels wide.
-    shown = f"width:100%;max-width:{1.25 * width if narrow() else width:.0f}px;height:auto"
+    # A drawing as wide as a phone may grow on a larger one: it is shown on pages up to 560 pixels wide.
+    shown = f"width:100%;max-width:{1.25 * width if narrow() and width == NARROW else width:.0f}px;height:auto"
     return (
         f'<svg role="img" aria-label="{html.escape(alt)}" viewBox="0 0 {width:g} {height:g}" '
         f'style="{shown};font-family:{_FONT_CSS};stroke-linejoin:round;stroke-linecap:butt" fill="currentColor">\n{body}\n</svg>'

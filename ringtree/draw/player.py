@@ -14,6 +14,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING
 
 from ringtree.draw.player_places import LAYOUTS, geometry
+from ringtree.draw.player_received import places_for_received, with_received
 from ringtree.draw.player_words import Shown, caption, change_text, message_text, start_text
 from ringtree.draw.style import rank_colour
 from ringtree.errors import UsageError
@@ -60,7 +61,8 @@ def player(
 
     run: a `Trace`, or what `follow` found out about a program. followed: with the trace of a
     live run, what `follow` found out about the same program, so that chunks can be shown;
-    without it the player shows how many bytes each rank has sent and received.
+    without it the player shows how many bytes each rank has sent and received. Where a program passes chunks on that
+    never lie in its arguments, a last column shows what each rank's last message brought.
     layout: the ranks in a "ring", a "row" or a "tree". parents: for a tree, the rank above
     each rank, None for the root; left out, each rank hangs below the one it first received
     from or first sent to.
@@ -85,7 +87,10 @@ def player(
     if not run:
         raise ValueError("player() was given a trace without messages; run something that sends first.")
     sent, changes = _aligned(run, followed) if followed else _bytes_only(run)
-    shown = Shown(run, followed)
+    received = places_for_received(run, sent, followed.start, changes) if followed else 0
+    shown = Shown(run, followed, received)
+    if received:
+        changes = with_received(run, sent, changes, shown.columns[-1][2], received)
     steps = list(_steps(run, together))
     records = [_record(run, step, sent, changes, shown) for step in steps]
     data = {

@@ -16,7 +16,8 @@ if TYPE_CHECKING:  # what makes a Followed needs torch, which takes its time to 
 class Shown:
     """Names for chunks and numbers for contents, so that each content is written down once."""
 
-    def __init__(self, trace: Trace, followed: Followed | None):
+    def __init__(self, trace: Trace, followed: Followed | None, received: int = 0):
+        """received: places for what came and lies in no argument; 0 for no such column."""
         self.size = trace.size
         self.contents, self._numbers = [], {}
         if followed is None:
@@ -33,6 +34,9 @@ class Shown:
         filled = [sum(bool(held[place]) for held in self.start if place < len(held)) for place in range(first)]
         # What is full at the start stands left of what gets filled.
         self.columns.sort(key=lambda column: -sum(filled[column[2] : column[2] + len(column[1])]))
+        if received:
+            self.columns.append(("received", [str(place) for place in range(1, received + 1)], first))
+            self.start = [[*held, *[()] * (first + received - len(held))] for held in self.start]
         every = [content for held in self.start for content in held]
         every += [content for changed in followed.changes for *_, content in changed]
         every += [content for contents in followed.sent for content in contents]

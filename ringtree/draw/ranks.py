@@ -194,7 +194,7 @@ def _draw_box(ax, place, value, colour) -> None:
     ax.add_patch(Rectangle(*inside, fill=False, edgecolor=INK if colour is None else colour, linewidth=1.5))
     text = value if isinstance(value, str) else f"{value:g}"
     # About 0.62 of the font size a digit: small enough to stay inside its box, never too small to read.
-    low, high = (9.0, 12.0) if narrow() else (11.0, 15.0)
+    low, high = (9.4, 12.0) if narrow() else (11.0, 15.0)
     size = max(low, min(high, (width - 4) / (0.62 * max(len(text), 1))))
     ax.text(x + width / 2, y + height / 2, text, ha="center", va="center", fontsize=size)
 

@@ -139,12 +139,12 @@ def headline(fig, title: str) -> None:
 
 
 def figure(width: float = WIDE, height: float = 360, **subplots):
-    """A figure of width × height CSS pixels, no wider than there is room, and its axes; call it inside a `styled` function.
+    """A figure of width × height CSS pixels, on a phone no wider than that, and its axes; call it inside a `styled` function.
 
     It belongs to no pyplot window, so nothing is shown twice in a notebook and nothing needs closing.
     Further arguments go to `Figure.subplots`.
     """
-    width = min(width, _room.get() or width)
+    width = min(width, NARROW) if narrow() else width
     fig = Figure(figsize=(width / 72, height / 72))
     return fig, fig.subplots(**subplots)
 

@@ -16,6 +16,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
         "machines": ["HELD", "NAMES", "Fitted", "fit_machine", "held_out"],
         "table": ["ALGORITHMS", "Algorithm", "find"],
         "model": ["COLLECTIVES", "Model", "Protocol", "closed_form", "ring_share"],
+        "comparing": ["cost_table"],
         "costs": ["Bound", "Cost", "cost_of", "lower_bound", "textbook_time"],
     },
 )

@@ -1,0 +1,92 @@
+"""Every kind of drawing on a phone and on a wide page: whole, with letters that can be read, and the one that there is room for."""
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from browser import find_chromium, launched, opened  # noqa: E402
+from drawn import UNREADABLE  # noqa: E402
+from test_draw import all_pictures  # noqa: E402
+
+from ringtree import Link, Sketch, compute, draw, simulate  # noqa: E402
+from ringtree.algorithms import rabenseifner_all_reduce, ring_all_gather, ring_all_reduce  # noqa: E402
+from ringtree.trace import Message, Trace  # noqa: E402
+
+pytestmark = pytest.mark.skipif(not find_chromium(), reason="no Chromium found on this machine")
+
+LINK = Link(10e-6, 1e-9)
+LABEL = "emulated link: α 20 ms, 100 MB/s, 4 ranks"
+ORDER = list(range(4))
+
+
+def beside(dist):
+    work = dist.all_reduce(torch.ones(4), async_op=True)
+    compute(30e-6, "backward")
+    work.wait()
+
+
+def more_pictures():
+    run = simulate(ring_all_reduce, [Sketch(1_000_000)] * 4, LINK).trace
+    overlapped = simulate(beside, [()] * 4, LINK).trace
+    overlapped.label = LABEL
+    devices = [f"GPU{each}" for each in range(8)] + [f"NIC{each}" for each in range(9)]
+    whole = [[10 * rank + place for place in ORDER] for rank in ORDER]
+    return {
+        "timeline": draw.timeline(run, title="Ring all-reduce, 4 ranks, a title that is too long for one line of a phone"),
+        "timelines": draw.timeline({"wait after each layer": overlapped, "one wait at the end": overlapped}),
+        "many ranks": draw.timeline(simulate(ring_all_gather, [Sketch(24)] * 24, LINK, trace=True).trace),
+        "traffic": draw.traffic(run, title="Ring"),
+        "traffic of 8": draw.traffic(simulate(ring_all_reduce, [Sketch(15_000)] * 8, LINK).trace, ranks_per_node=4),
+        "traffic of 32": draw.traffic(simulate(rabenseifner_all_reduce, [Sketch(8192)] * 32, LINK).trace, ranks_per_node=8),
+        "nodes": draw.ranks_on_nodes(2, 4),
+        "crowded nodes": draw.ranks_on_nodes(4, 8),
+        "node": draw.node_links(),
+        "matrix": draw.topology_matrix(devices, {gpu: ["X", "NV18", "NODE", "SYS", "PIX", *["NODE"] * 12] for gpu in devices[:8]}),
+        "links": draw.link_speeds({"PCIe 5.0 × 16": 63e9, "NVLink 4, H100": 450e9, "InfiniBand NDR": 50e9}),
+        "memory": draw.model_memory({"7 B": {"parameters, bfloat16": 14e9, "gradients": 28e9, "optimizer": 84e9}}, 80e9, "H100"),
+        "curves": draw.curves({"recursive doubling": lambda n: 1e-6 + n * 1e-9, "ring": lambda n: 2e-5 + n * 1e-10}, label=LABEL, title="Live"),
+        "all-to-all": draw.before_after(whole, [list(each) for each in zip(*whole)], "block j of rank i becomes block i of rank j", by="all_to_all"),
+        "eight": draw.before_after([[rank] for rank in range(8)], [list(range(8))] * 8, by="all_gather"),
+        "ping-pong": draw.before_after([7, 0], [8, 8], "Ping-pong", by=Trace([Message(0, 1, 8, 0, 1), Message(1, 0, 8, 1, 2)], size=2)),
+        "two steps": draw.holdings([
+            ("before", [[1000] * 4] * 4), ("reduced", [[4000] * 4] * 4, "reduce_scatter"), ("gathered", [[4000] * 4] * 4, "all_gather"),
+        ]),
+    }  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def page_of_all(tmp_path_factory):
+    file = tmp_path_factory.mktemp("figures") / "all.html"
+    figures = [picture._repr_html_() for picture in {**all_pictures(), **more_pictures()}.values()]
+    file.write_text(
+        '<!doctype html><html lang="en"><meta charset="utf-8"><title>figures</title><meta name="viewport" content="width=device-width">'
+        f'<body style="margin: 17px"><main>{"".join(figures)}</main>',
+        encoding="utf-8",
+    )
+    return file
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with launched() as browser:
+        yield browser
+
+
+@pytest.mark.parametrize("width, least", [(360, 8.5), (390, 8.5), (600, 8.5), (1400, 10.9)])
+def test_every_drawing_is_whole_and_can_be_read(browser, page_of_all, width, least):
+    with opened(browser, page_of_all.as_uri(), width=width) as (page, problems):
+        assert page.evaluate(UNREADABLE, least) == []
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        assert problems == []
+
+
+@pytest.mark.parametrize("width, shown", [(390, "ringtree-narrow"), (1400, "ringtree-wide")])
+def test_of_the_two_drawings_one_is_seen(browser, page_of_all, width, shown):
+    seen = "[...document.querySelectorAll('figure')].map(f => [...f.querySelectorAll('svg')].filter(e => e.checkVisibility()))"
+    with opened(browser, page_of_all.as_uri(), width=width) as (page, _):
+        assert page.evaluate(f"{seen}.every(each => each.length === 1)")
+        assert set(page.evaluate(f"{seen}.map(([each]) => each.getAttribute('class'))")) == {shown}
