@@ -5,11 +5,12 @@
 UNREADABLE = """
 least => {
   const found = [];
-  for (const svg of document.querySelectorAll("main svg, article svg")) {
-    if (!svg.checkVisibility() || svg.closest("mjx-container, button, .copybtn, a")) continue;
+  for (const svg of document.querySelectorAll("main figure svg, article .cell_output svg")) {
+    if (!svg.checkVisibility() || svg.closest("mjx-container, button")) continue;
     const frame = svg.getBoundingClientRect();
-    const note = (what, element) => found.push(`${what}: ${element.textContent.trim().slice(0, 30) || element.outerHTML.slice(0, 60)} `
-      + `in ${(svg.getAttribute("aria-label") || svg.getAttribute("class") || "").slice(0, 50)}`);
+    const name = (svg.getAttribute("aria-label") || svg.getAttribute("class") || "").slice(0, 50);
+    const note = (what, element) =>
+      found.push(`${what}: ${element.textContent.trim().slice(0, 30) || element.outerHTML.slice(0, 60)} in ${name}`);
     if (frame.right > innerWidth + 1 || frame.left < -1) note("wider than the page", svg);
     for (const element of svg.querySelectorAll("text, path, circle, rect")) {
       if (element.closest("defs, clipPath") || !element.checkVisibility()) continue;
@@ -17,10 +18,9 @@ least => {
       if (!box.width && !box.height) continue;
       const words = element.tagName === "text";
       if (words && !element.textContent.trim()) continue;
-      if (words && parseFloat(getComputedStyle(element).fontSize) * Math.hypot(element.getScreenCTM().a, element.getScreenCTM().b) < least)
-        note("too small", element);
-      const clipped = element.getAttribute("clip-path") || element.closest("[clip-path]");
-      if (clipped) continue;
+      const drawn = element.getScreenCTM(), size = parseFloat(getComputedStyle(element).fontSize);
+      if (words && size * Math.hypot(drawn.a, drawn.b) < least) note("too small", element);
+      if (element.closest("[clip-path]")) continue;
       const off = Math.max(frame.left - box.left, box.right - frame.right, frame.top - box.top, box.bottom - frame.bottom);
       if (off > 3) note(`outside by ${off.toFixed(0)}`, element);
     }

@@ -6,6 +6,8 @@ from ringtree import Link, cost_of, lower_bound, seconds_text
 from ringtree.algorithms import (
     bruck_all_to_all,
     chain_reduce,
+    flat_broadcast,
+    flat_reduce,
     mst_reduce,
     mst_scatter,
     pairwise_all_to_all,
@@ -20,6 +22,11 @@ LINK, N = Link.of(5e-6, bandwidth=25e9), 960_000
 def over_a_root(tensor, dist):
     mst_reduce(tensor, dist, root=0)
     mst_scatter(tensor, dist, root=0)
+
+
+def by_rank_0(tensor, dist):
+    flat_reduce(tensor, dist)
+    flat_broadcast(tensor, dist)
 
 
 def rows(text):
@@ -58,5 +65,6 @@ def test_an_all_to_all_and_bytes_of_its_blocks():
 
 def test_a_line_fits_a_phone():
     for size in (4, 64):
-        lines = cost_table({"two steps": mst_reduce, "a tree": mst_reduce}, size, 2**30, LINK).splitlines()
+        lines = cost_table({"two steps": mst_reduce, "by rank 0": by_rank_0}, size, 2**30, LINK).splitlines()
         assert max(map(len, lines)) <= 44
+    assert lines[2].split()[3:6] == ["126", "126.0", "63.00"]

@@ -34,7 +34,9 @@ def all_pictures():
         "machines": draw.times({name: data.sweep(name) for name in ("h200_p8", "l40s_p4_ring", "v100_n1_p4")}),
         "bands": draw.times({"measured": SWEEP}, {"forecast": LINK.time}, bands={"forecast": half_to_twice}),
         "residuals": draw.residuals(*SWEEP, FITS),
-        "ratios": draw.ratios({"4 ranks": {"one": ([8, 64], [0.5, 1.1]), "two": ([8, 64], [3, 1])}, "8 ranks": {"one": ([8, 64], [1, 1])}}),
+        "ratios": draw.ratios(
+            {"4 ranks": {"one": ([8, 64], [0.5, 1.1]), "two": ([8, 64], [3, 1])}, "8 ranks": {"one": ([8, 64], [1, 1])}}
+        ),
         "compare": draw.compare([("a", 20, 5), ("b", 10, 9)], ("one", "two"), "miss, %"),
         "before_after": draw.before_after([[1], [2], [4]], [[7], [7], [7]], title="A sum", by="all_reduce"),
         "holdings": draw.holdings([("then", [[1, 2]] * 8), ("now", [["a", None]] * 8)]),

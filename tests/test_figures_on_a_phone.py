@@ -1,4 +1,4 @@
-"""Every kind of drawing on a phone and on a wide page: whole, with letters that can be read, and the one that there is room for."""
+"""Every kind of drawing on a phone and on a wide page: whole, with letters that can be read, and the one that fits."""
 
 import sys
 from pathlib import Path
@@ -34,28 +34,35 @@ def more_pictures():
     overlapped = simulate(beside, [()] * 4, LINK).trace
     overlapped.label = LABEL
     devices = [f"GPU{each}" for each in range(8)] + [f"NIC{each}" for each in range(9)]
+    codes = ["X", "NV18", "NODE", "SYS", "PIX", *["NODE"] * 12]
+    nodes = simulate(rabenseifner_all_reduce, [Sketch(8192)] * 32, LINK).trace
+    ways = {"recursive doubling": lambda n: 1e-6 + n * 1e-9, "ring": lambda n: 2e-5 + n * 1e-10}
+    ping_pong = Trace([Message(0, 1, 8, 0, 1), Message(1, 0, 8, 1, 2)], size=2)
+    full = [[4000] * 4] * 4
     whole = [[10 * rank + place for place in ORDER] for rank in ORDER]
     return {
         "timeline": draw.timeline(run, title="Ring all-reduce, 4 ranks, a title that is too long for one line of a phone"),
         "timelines": draw.timeline({"wait after each layer": overlapped, "one wait at the end": overlapped}),
+        "long names": draw.compare([("16 × GH200 of 4 nodes", 20, 5)], ("one", "two"), "%", title="A title of more than twenty letters"),
         "many ranks": draw.timeline(simulate(ring_all_gather, [Sketch(24)] * 24, LINK, trace=True).trace),
         "traffic": draw.traffic(run, title="Ring"),
         "traffic of 8": draw.traffic(simulate(ring_all_reduce, [Sketch(15_000)] * 8, LINK).trace, ranks_per_node=4),
-        "traffic of 32": draw.traffic(simulate(rabenseifner_all_reduce, [Sketch(8192)] * 32, LINK).trace, ranks_per_node=8),
+        "traffic of 32": draw.traffic(nodes, ranks_per_node=8),
         "nodes": draw.ranks_on_nodes(2, 4),
         "crowded nodes": draw.ranks_on_nodes(4, 8),
         "node": draw.node_links(),
-        "matrix": draw.topology_matrix(devices, {gpu: ["X", "NV18", "NODE", "SYS", "PIX", *["NODE"] * 12] for gpu in devices[:8]}),
+        "matrix": draw.topology_matrix(devices, {gpu: codes for gpu in devices[:8]}),
         "links": draw.link_speeds({"PCIe 5.0 × 16": 63e9, "NVLink 4, H100": 450e9, "InfiniBand NDR": 50e9}),
         "memory": draw.model_memory({"7 B": {"parameters, bfloat16": 14e9, "gradients": 28e9, "optimizer": 84e9}}, 80e9, "H100"),
-        "curves": draw.curves({"recursive doubling": lambda n: 1e-6 + n * 1e-9, "ring": lambda n: 2e-5 + n * 1e-10}, label=LABEL, title="Live"),
-        "all-to-all": draw.before_after(whole, [list(each) for each in zip(*whole)], "block j of rank i becomes block i of rank j", by="all_to_all"),
+        "curves": draw.curves(ways, label=LABEL, title="Live"),
+        "all-to-all": draw.before_after(whole, [list(each) for each in zip(*whole)], "block j to place i", by="all_to_all"),
         "eight": draw.before_after([[rank] for rank in range(8)], [list(range(8))] * 8, by="all_gather"),
-        "ping-pong": draw.before_after([7, 0], [8, 8], "Ping-pong", by=Trace([Message(0, 1, 8, 0, 1), Message(1, 0, 8, 1, 2)], size=2)),
-        "two steps": draw.holdings([
-            ("before", [[1000] * 4] * 4), ("reduced", [[4000] * 4] * 4, "reduce_scatter"), ("gathered", [[4000] * 4] * 4, "all_gather"),
-        ]),
-    }  # fmt: skip
+        "ping-pong": draw.before_after([7, 0], [8, 8], "Ping-pong: 7 goes to rank 1, and comes back plus one", by=ping_pong),
+        "three names": draw.holdings([("before", [1, 2]), ("reduced", [3, "?"], "reduce"), ("broadcast", [3, 3], "broadcast")]),
+        "two steps": draw.holdings(
+            [("before", [[1000] * 4] * 4), ("reduced", full, "reduce_scatter"), ("gathered", full, "all_gather")]
+        ),
+    }
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +70,8 @@ def page_of_all(tmp_path_factory):
     file = tmp_path_factory.mktemp("figures") / "all.html"
     figures = [picture._repr_html_() for picture in {**all_pictures(), **more_pictures()}.values()]
     file.write_text(
-        '<!doctype html><html lang="en"><meta charset="utf-8"><title>figures</title><meta name="viewport" content="width=device-width">'
+        '<!doctype html><html lang="en"><meta charset="utf-8"><title>figures</title>'
+        '<meta name="viewport" content="width=device-width">'
         f'<body style="margin: 17px"><main>{"".join(figures)}</main>',
         encoding="utf-8",
     )

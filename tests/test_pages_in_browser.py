@@ -9,6 +9,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from browser import find_chromium, launched, opened  # noqa: E402
+from drawn import UNREADABLE  # noqa: E402
 from test_book import HTML, PAGES, name_of  # noqa: E402
 
 pytestmark = [
@@ -61,6 +62,35 @@ width => [...document.querySelectorAll("article *")]
 """
 
 
+SCROLLING = """
+[...document.querySelectorAll("article *")]
+  .filter(e => e.scrollWidth > e.clientWidth + 1 && ["auto", "scroll"].includes(getComputedStyle(e).overflowX))
+  .filter(e => e.checkVisibility())
+  .map(e => `${e.scrollWidth} in ${e.clientWidth}: ${e.textContent.trim().slice(0, 50)}`)
+"""
+
+SMALL_TEXT = """
+least => {
+  const found = new Set(), walker = document.createTreeWalker(document.querySelector("article, main"), NodeFilter.SHOW_TEXT);
+  for (let node; (node = walker.nextNode()); ) {
+    const element = node.parentElement;
+    if (!node.data.trim() || element.closest("svg, script, style, mjx-container, .rt-spoken")) continue;
+    if (!element.checkVisibility()) continue;
+    if (parseFloat(getComputedStyle(element).fontSize) < least) found.add(node.data.trim().slice(0, 40));
+  }
+  return [...found].slice(0, 10);
+}
+"""
+
+# Of what is set line by line: what a cell printed or what code is, that stands on another number of lines than it has.
+FOLDED = """
+[...document.querySelectorAll("article div.highlight pre")].filter(e => e.checkVisibility()).filter(e => {
+  const style = getComputedStyle(e), padding = parseFloat(style.paddingTop) + parseFloat(style.paddingBottom);
+  const high = e.scrollHeight - padding, line = parseFloat(style.lineHeight);
+  return high > line * (e.textContent.trimEnd().split("\\n").length + .6);
+}).filter(e => !e.closest(".traceback, .stderr")).map(e => e.textContent.slice(0, 60))
+"""
+
 VIEWS = {
     "desktop": {"width": 1400, "height": 1000, "theme": "light"},
     "dark": {"width": 1400, "height": 1000, "theme": "dark"},
@@ -100,6 +130,28 @@ def test_a_page_has_no_errors_and_asks_nothing_of_the_network(shown):
 def test_a_page_is_no_wider_than_its_window(shown):
     assert shown.page.evaluate(WIDER_THAN_THE_PAGE, shown.width) == []
     assert shown.page.evaluate("document.documentElement.scrollWidth") <= shown.width
+
+
+def test_drawings_are_whole_and_can_be_read(shown):
+    assert shown.page.evaluate(UNREADABLE, 8.5 if shown.width < 600 else 10) == []
+
+
+def test_no_more_than_ten_boxes_scroll_sideways(shown):
+    scrolling = shown.page.evaluate(SCROLLING)
+    assert shown.width > 600 or len(scrolling) <= 10, scrolling
+
+
+def test_letters_are_large_enough_to_read(shown):
+    assert shown.page.evaluate(SMALL_TEXT, 8.5 if shown.width < 600 else 10) == []
+
+
+def test_lines_fold_on_a_phone_alone(shown):
+    folded = shown.page.evaluate(FOLDED)
+    long = shown.page.evaluate("[...document.querySelectorAll('pre .long')].filter(e => e.checkVisibility()).length")
+    if shown.width < 600:
+        assert bool(folded) == bool(long)
+    else:
+        assert folded == []
 
 
 def test_text_stands_out_from_its_background(shown):

@@ -112,7 +112,7 @@ def test_a_script_with_a_wrong_algorithm_says_so_and_fails(tmp_path):
 
 @every_script
 def test_a_chapter_ends_with_the_script(name):
-    shown = re.compile(rf"^:::\{{literalinclude\}} scripts/{name}\.py$", re.MULTILINE)
+    shown = re.compile(rf"^```\{{literalinclude\}} scripts/{name}\.py$", re.MULTILINE)
     for path in NOTEBOOKS.glob("*.ipynb"):
         if any(cell.cell_type == "markdown" and shown.search(cell.source) for cell in nbformat.read(path, as_version=4).cells):
             return

@@ -897,3 +897,20 @@ def test_a_sketch_says_what_it_cannot_do():
 def test_a_petabyte_can_be_simulated():
     result = simulate(ring_all_gather, [Sketch(1 << 48)] * 4, Link(0.0, 1.0), trace=False)
     assert result.makespan == 3 * 4 * 2**46
+
+
+def test_checked_finds_a_message_that_nobody_waits_for():
+    def program(x, dist):
+        if dist.get_rank() == 0:
+            dist.isend(x, 1)
+        else:
+            dist.recv(x, 0)
+
+    assert simulate(program, [torch.ones(2)] * 2, LINK).messages == 1
+    with pytest.raises(ProgramError, match=r"rank 0 never waited for its isend to rank 1 .*: wait\(\) for it before the end"):
+        simulate(program, [torch.ones(2)] * 2, LINK, checked=True)
+
+
+def test_checked_finds_a_collective_that_nobody_waits_for():
+    with pytest.raises(ProgramError, match="rank 0 never waited for its all_reduce"):
+        simulate(lambda x, dist: dist.all_reduce(x, async_op=True), [torch.ones(2)] * 2, LINK, checked=True)

@@ -17,7 +17,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
         "player": ["Player", "player"],
         "ranks": ["before_after", "holdings"],
         "source": ["source"],
-        "style": ["INK", "RANK_COLOURS", "figure", "rank_colour", "styled"],
+        "style": ["INK", "RANK_COLOURS", "figure", "narrow", "rank_colour", "styled"],
         "timeline": ["timeline"],
         "traffic": ["traffic"],
     },

@@ -255,13 +255,15 @@ def curves(
     label: str = "",
     title: str = "",
     alt: str | None = None,
+    aside: Sequence[str] = (),
 ) -> Picture:
     """Time over size of several algorithms, both axes logarithmic, with the sizes at which another becomes the fastest.
 
     costs: name → a function from bytes to seconds (drawn as a line), or (sizes in bytes, times in
     seconds) of runs (dots, joined). low, high: bytes at the ends of the axis; left out, those of
     the runs, or 64 B to 1 GiB. label: where the times come from ("predicted", "simulated", the
-    label of a trace).
+    label of a trace). aside: names of costs that are shown beside the race and never called the fastest; where there are
+    any, a line is dashed if it is one of them, else solid.
 
     Between two runs the time is taken as a straight line on these axes.
     Raises ValueError when there is nothing to draw, or a time is not above 0.
@@ -282,7 +284,7 @@ def curves(
     colours = {name: CURVE_COLOURS[index % len(CURVE_COLOURS)] for index, name in enumerate(costs)}
     labels = []
     for index, (name, times) in enumerate(seconds.items()):
-        line, width = ("-", 1.5) if name in runs else (dash(index), 2.5)
+        line, width = ("-", 1.5) if name in runs else (_line(name, index, aside), 2.5)
         ax.plot(grid, times, color=colours[name], linestyle=line, linewidth=width)
         if name in runs:
             ax.plot(*runs[name], linestyle="none", marker="o", color=colours[name], zorder=3)
@@ -292,14 +294,19 @@ def curves(
     bottom = np.nanmin(every) / 2.5
     size_axis(ax, low, high, binary=True)
     time_axis(ax, bottom, np.nanmax(every) * 1.6)
-    _mark_crossovers(ax, _crossovers(seconds, grid), bottom, colours)
+    racing = {name: times for name, times in seconds.items() if name not in aside}
+    _mark_crossovers(ax, _crossovers(racing, grid), bottom, colours)
     ax.set(xlabel="message size", ylabel="time")
     if title:
         ax.set_title(title)
     ax.set_title(label, loc="right", fontsize=letters(12), fontweight="normal")
     name_right_ends(fig, ax, labels)
-    alt = alt or f"Time over message size, both axes logarithmic, and which is the fastest where: {', '.join(costs)}."
+    alt = alt or f"Time over message size, both axes logarithmic, and which is the fastest where: {', '.join(racing)}."
     return picture(fig, alt)
+
+
+def _line(name, index, aside):
+    return ((0, (4, 3)) if name in aside else "-") if aside else dash(index)
 
 
 def _seconds(cost, grid) -> np.ndarray:
@@ -316,7 +323,7 @@ def _mark_crossovers(ax, crossovers, bottom: float, colours) -> None:
     for index, (size, time, name) in enumerate(crossovers):
         ax.plot([size, size], [bottom, time], color=INK, linewidth=1, linestyle=":")
         ax.plot(size, time, "o", color=INK, markersize=7, zorder=4)
-        note(ax, size, bottom, f"{name} from {binary_text(size)}", (6, 12 + 17 * (index % 2)), color=colours[name])
+        note(ax, size, bottom, f"{name} from {binary_text(size)}", (6, 12 + 17 * (index % 3)), color=colours[name])
 
 
 def _crossovers(seconds: Mapping[str, np.ndarray], grid) -> list[tuple[float, float, str]]:

@@ -89,7 +89,7 @@ def node_links() -> Picture:
         _box(ax, x - half, 84, 2 * half, 40, edge=INK)
         ax.text(x, 104, f"GPU{index}", ha="center", va="center", weight="bold")
         _box(ax, x - half, 160, 2 * half, 32, edge=INK)
-        ax.text(x - half + (2 if narrow() else 6), 172, "PCIe" if narrow() else "switch", ha="left", va="center", size=letters(12))
+        ax.text(x - half + (2 if narrow() else 6), 172, "PCIe" if narrow() else "switch", va="center", size=letters(12))
         _box(ax, x - half, 216, 2 * card, 26, edge=INK)
         ax.text(x - half + card, 229, "NIC", ha="center", va="center", size=letters(12))
         _arrow(ax, x - half + card, 242, x - half + card, 261)

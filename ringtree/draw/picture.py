@@ -21,7 +21,7 @@ _FONT_CSS = "var(--pst-font-family-base, system-ui, -apple-system, 'Segoe UI', R
 # gives way where its smallest letters would come to be less than 8.5 pixels high.
 _ONE_OF_TWO = (
     "<style>.ringtree-picture>.ringtree-narrow{display:none}"
-    "@container (max-width:560px){.ringtree-picture>.ringtree-wide{display:none}"
+    "@container (max-width:590px){.ringtree-picture>.ringtree-wide{display:none}"
     ".ringtree-picture>.ringtree-narrow{display:block}}</style>"
 )
 
@@ -83,10 +83,12 @@ def picture(fig, alt: str) -> Picture:
 def _fit(fig) -> None:
     """Fold titles that are wider than a phone, and move words beside points to where they are whole."""
     width = fig.get_figwidth() * 72
+    fig.draw_without_rendering()
     for ax in fig.axes:
         left, right = ax.get_title("left"), ax.get_title("right")
-        folded = fold(left, width - 48)
-        if left and right and len(folded.split("\n")[-1]) + len(right) > width / 7.5:
+        room = ax.get_window_extent()
+        folded = fold(left, width - room.x0)
+        if left and right and len(folded.split("\n")[-1]) + len(right) > room.width / 7:
             folded += "\n"  # the other title stands on the line below
         if folded != left:
             ax.set_title(folded, loc="left")
@@ -115,8 +117,9 @@ def inline_svg(svg: str, alt: str, width: float, height: float) -> str:
     body = body.replace(INK, "currentColor").replace(PAPER, _PAPER_CSS)
     body = re.sub(r" ?font-family: [^;\"]*;?", "", body)
     body = re.sub(r"(?<=\d\.\d\d)\d+", "", body)
+    body = re.sub(r' d="[^"]*"', lambda way: re.sub(r"(?<=\d\.\d)\d", "", way[0]), body)  # a tenth of a pixel is enough
     body = re.sub(r"\s*\n\s*", " ", body).replace("> <", ">\n<").strip()
-    # A drawing as wide as a phone may grow on a larger one: it is shown on pages up to 560 pixels wide.
+    # A drawing as wide as a phone may grow on a larger one: it is shown on pages up to 590 pixels wide.
     shown = f"width:100%;max-width:{1.25 * width if narrow() and width == NARROW else width:.0f}px;height:auto"
     return (
         f'<svg role="img" aria-label="{html.escape(alt)}" viewBox="0 0 {width:g} {height:g}" '

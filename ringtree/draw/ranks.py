@@ -75,9 +75,11 @@ def holdings(
     if not ranks or any(len(by_rank) != ranks for by_rank in held):
         raise ValueError("holdings needs at least one row, and the same number of ranks, at least one, in each.")
     moved = [
-        origins(row[2] if len(row) > 2 else None, before, after, root, groups) for row, before, after in zip(rows[1:], held, held[1:])
+        origins(row[2] if len(row) > 2 else None, before, after, root, groups)
+        for row, before, after in zip(rows[1:], held, held[1:])
     ]
-    places, height = (_side_by_side if narrow() else _one_below_another)(held, moved, title_height(title))
+    top = title_height(title)
+    places, height = _side_by_side(held, names, top) if narrow() else _one_below_another(held, moved, top)
     ax = canvas(NARROW if narrow() else WIDE, height)
     write_title(ax, title)
     _write_names(ax, names, places)
@@ -110,13 +112,14 @@ def _one_below_another(held, moved, top):
     return places, y + HIGH + 8
 
 
-def _side_by_side(held, moved, top):
+def _side_by_side(held, names, top):
     """A column for each moment, in it the ranks one below the other."""
     widths = [_most([by_rank]) for by_rank in held]
     gaps = max(1, len(held) - 1)
     least = 52 if gaps == 1 else 36
     box = min(32.0, (NARROW - least * gaps) / sum(widths))
-    between = min(150.0, (NARROW - box * sum(widths)) / gaps)
+    last = max(box * widths[-1], 6.6 * len(names[-1]))  # a name may be wider than the boxes below it
+    between = min(150.0, (NARROW - box * sum(widths[:-1]) - last) / gaps)
     places = []
     for row, by_rank in enumerate(held):
         x = row * between + box * sum(widths[:row])

@@ -10,6 +10,8 @@ from dataclasses import replace
 import matplotlib
 from matplotlib.figure import Figure
 
+from ringtree.errors import UsageError
+
 RANK_COLOURS = (
     "#4a57ee",  # 0 blue
     "#f25a0a",  # 1 orange
@@ -103,6 +105,8 @@ def styled(function):
         if _room.get():  # part of another drawing
             return function(*args, **options)
         wide, small = (_at(room, function, args, options) for room in (WIDE, NARROW))
+        if not hasattr(wide, "narrow"):
+            raise UsageError(f"{function.__name__}, which is styled, returned {wide!r}: return draw.picture(fig, alt)")
         return replace(wide, narrow=small.svg) if small.svg != wide.svg else wide
 
     return drawn

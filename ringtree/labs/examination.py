@@ -1,61 +1,48 @@
-"""Call a learner's function on the ranks, with all that it uses, and report what kept it from ending."""
+"""Call a learner's function on the live ranks, with all that it uses, and report what kept it from ending."""
 
+import ast
 import inspect
-import random
+import linecache
 import textwrap
 import types
 
 from ringtree.labs import onrank
+from ringtree.labs.comparing import difference
 from ringtree.labs.exercise import complain
-from ringtree.labs.trial import Trial
 from ringtree.live import deadline
 
 PLAIN = (bool, int, float, str, tuple, list, dict, type(None))
 
 
 class Examination:
-    """Calls one learner's function on the ranks, as often as its check asks."""
+    """Calls one learner's function on the live ranks."""
 
     def __init__(self, name, ranks, timeout, namespace):
         self.name, self.ranks, self.timeout = name, ranks, timeout
-        self.sizes = []  # the number of ranks of each run so far
         self.printed = []  # by rank, what the learner's function printed in the last run
         self._carried = carry(name, namespace)
-        # The system's own randomness: no seed that a function sets reaches it.
-        self.random = random.SystemRandom()
 
-    def numbers(self, size, length):
-        """`length` whole numbers a rank; the first time easy to recognise, then drawn at random."""
-        if not self.sizes:
-            return [[10.0 * rank + i + 1 for i in range(length)] for rank in range(size)]
-        drawn = self.random.sample(range(-500, 500), size * length)
-        return [[float(x) for x in drawn[rank * length : (rank + 1) * length]] for rank in range(size)]
+    def run(self, case):
+        """Run one `Case`, which is made for as many ranks as there are.
 
-    def __call__(self, inputs):
-        """Run on ranks 0 … len(inputs) − 1, each with its own arguments; returns a `Trial`.
-
-        Raises CheckFailed where ranks hang (they are then restarted), raise or die.
+        Raises CheckFailed where ranks hang (they are then restarted), raise or die, or where an answer is wrong.
         """
-        everyone = list(range(self.ranks.size))
-        result = self.ranks.view.apply_async(onrank.run_trial, *self._carried, self.name, inputs)
-        outcome = deadline.watch(self.ranks, result, everyone, self.timeout)
+        result = self.ranks.view.apply_async(onrank.run_case, *self._carried, self.name, case.given, case.options)
+        outcome = deadline.watch(self.ranks, result, list(range(self.ranks.size)), self.timeout)
         self.printed = [_printed(child) for child in result._children]
         if outcome.errors or outcome.stuck or outcome.died:
-            self._report(outcome, len(inputs))
-        self.sizes.append(len(inputs))
-        return Trial(self.name, inputs, [outcome.results[rank] for rank in range(len(inputs))])
+            self._report(outcome, case)
+        wanted = case.wanted(case.given)
+        for rank in range(case.size):
+            if wanted[rank] is not None and (found := difference(outcome.results[rank], wanted[rank])):
+                complain(f"{self.name}, live {case}: rank {rank} {found[0]}, though it was right in the simulator.")
 
-    def _report(self, outcome, size):
+    def _report(self, outcome, case):
         hung = outcome.stuck or outcome.died
-        if any(error.ename == "NotImplementedError" for error in outcome.errors.values()):
-            sentence = f"{self.name} is not yet written: replace `raise NotImplementedError` by your repair."
-        else:
-            outcome.results = {rank: value for rank, value in outcome.results.items() if rank < size}
-            report, _ = deadline.describe(self.ranks, outcome, list(range(size)))
-            sentence = f"{self.name}, on {size} ranks: {report}{self._line(outcome)}"
-            if hung:
-                sentence += "\nThe ranks were restarted, and variables that you set on them are gone. Your functions are kept."
+        report, _ = deadline.describe(self.ranks, outcome, list(range(self.ranks.size)))
+        sentence = f"{self.name}, live {case}: {report}{self._line(outcome)}"
         if hung:
+            sentence += "\nThe ranks were restarted, and variables that you set on them are gone. Your functions are kept."
             self.ranks.restart()
         complain(sentence)
 
@@ -75,40 +62,66 @@ def _printed(child):
     return child.output.metadata["stdout"]
 
 
+def learners(name, namespace):
+    """The learner's function called `name`. Raises CheckFailed where there is none."""
+    function = namespace.get(name)
+    if not callable(function):
+        complain(f"{name} is not defined in this notebook: run the cell that defines it.")
+    return function
+
+
 def carry(name, namespace):
     """All that the ranks need to define the learner's function again: (sources, imports, values).
 
-    Ranks that were restarted have forgotten it, so it is read from the notebook's kernel, with
-    the learner's own functions, imports and plain values that it uses.
+    Ranks know nothing of the notebook's names, so it is read from the notebook's kernel, with the learner's own functions,
+    classes, imports and plain values that it uses.
     """
-    function = namespace.get(name)
-    if not isinstance(function, types.FunctionType):
-        complain(f"{name} is not defined in this notebook: run its cell, which begins with `%%px --local`.")
-    sources, imports, values, found = {}, {}, {}, [(name, function)]
+    sources, imports, values, found = {}, {}, {}, [(name, learners(name, namespace))]
     while found:
         name, value = found.pop()
         if name in sources:
             continue
         if isinstance(value, types.ModuleType):
             imports[name] = value.__name__, None
-        elif isinstance(value, types.FunctionType) and value.__globals__ is namespace:
+        elif isinstance(value, types.FunctionType) and value.__globals__ is namespace or _own_class(value):
             sources[name] = _source(name, value)
-            found += [(used, namespace[used]) for used in _used(value.__code__) if used in namespace]
+            found += [(used, namespace[used]) for used in _used(value) if used in namespace]
         elif isinstance(value, PLAIN):
             values[name] = value
         elif getattr(value, "__module__", "__main__") != "__main__" and hasattr(value, "__name__"):
             imports[name] = value.__module__, value.__name__
-    return sources, imports, values
+    return dict(reversed(sources.items())), imports, values  # what is used comes before what uses it
 
 
-def _source(name, function):
+def _own_class(value):
+    return isinstance(value, type) and value.__module__ == "__main__"
+
+
+def _source(name, value):
     try:
-        return textwrap.dedent(inspect.getsource(function))
-    except OSError:
+        return _class_source(value) if isinstance(value, type) else textwrap.dedent(inspect.getsource(value))
+    except (OSError, TypeError, StopIteration):
         complain(f"the text of {name} is not known here: run the cell that defines it again.")
 
 
-def _used(code):
-    """Names that a function and the functions inside it look up outside."""
+def _class_source(value):
+    """The text of a class, from the cell that one of its methods stands in: a notebook's classes have no file."""
+    code = next(each.__code__ for each in vars(value).values() if hasattr(each, "__code__"))
+    text = "".join(linecache.getlines(code.co_filename))
+    found = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ClassDef) and node.name == value.__name__]
+    return textwrap.dedent(ast.get_source_segment(text, found[-1], padded=True))
+
+
+def _used(value):
+    """Names that a function or a class, and the functions inside it, look up outside."""
+    if isinstance(value, type):
+        members = [*vars(value).values(), *value.__bases__]
+        return {name for each in members if hasattr(each, "__code__") for name in _names(each.__code__)} | {
+            base.__name__ for base in value.__bases__
+        }
+    return _names(value.__code__)
+
+
+def _names(code):
     inner = [constant for constant in code.co_consts if isinstance(constant, types.CodeType)]
-    return {*code.co_names, *(name for each in inner for name in _used(each))}
+    return {*code.co_names, *(name for each in inner for name in _names(each))}

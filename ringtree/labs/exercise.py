@@ -1,6 +1,14 @@
-"""What an exercise is: a check and its hints; and how a check says what is wrong."""
+"""What an exercise asks: the cases on which a learner's function is tried, what is wanted, the levels above "right", hints."""
 
-from typing import NamedTuple
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from ringtree.cost import Link, Machine
+from ringtree.simulated import simulate
+from ringtree.units import count_text
 
 
 class CheckFailed(AssertionError):
@@ -10,12 +18,153 @@ class CheckFailed(AssertionError):
         return [f"{type(self).__name__}: {self}"]
 
 
-class Exercise(NamedTuple):
-    """check(examine): raises CheckFailed, or returns. hints: from the gentlest to the plainest."""
-
-    check: object
-    hints: tuple
-
-
 def complain(sentence):
     raise CheckFailed(sentence)
+
+
+ROUNDS, BYTES = Link(1.0, 0.0), Link(0.0, 1.0)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One run of a rank program.
+
+    given: by rank, the arguments before `dist`: tensors, lists of tensors, plain values. wanted(given): by rank, what the
+    function must return; None where nothing is promised. options: named arguments, the same on every rank. machine: where
+    its time is looked at. says: what is special about it, for the learner.
+    """
+
+    given: tuple
+    wanted: Callable
+    options: dict = field(default_factory=dict)
+    machine: Link | Machine = ROUNDS
+    says: str = ""
+
+    @property
+    def size(self) -> int:
+        return len(self.given)
+
+    @property
+    def nbytes(self) -> int:
+        """Of the tensors that the rank with the most is given."""
+        return max(sum(each.nbytes for each in tensors(given)) for given in self.given)
+
+    def __str__(self) -> str:
+        counts = sorted({sum(each.numel() for each in tensors(given)) for given in self.given})
+        numbers = count_text(counts[0], "number") if len(counts) == 1 else f"{counts[0]} to {counts[-1]} numbers"
+        dtypes = {str(each.dtype).removeprefix("torch.") for given in self.given for each in tensors(given)}
+        details = [f"on {count_text(self.size, 'rank')}"]
+        details += [f"{numbers} ({', '.join(sorted(dtypes))}) each"] if dtypes else []
+        details += [f"{name}={value}" for name, value in self.options.items()]
+        return ", ".join(details + ([self.says] if self.says else []))
+
+
+class Run:
+    """What a case's run in the simulator showed; made by `ringtree.labs.judging`."""
+
+    def __init__(self, case, program, simulation, kept):
+        self.case, self.trace, self.makespan, self.outputs = case, simulation.trace, simulation.makespan, simulation.outputs
+        self.kept = kept  # by rank, the arguments as the function left them
+        self._program = program
+
+    @cached_property
+    def rounds(self) -> int:
+        """Messages one after the other on the longest way, where each takes one second whatever its length."""
+        return round(simulate(self._program, list(self.case.given), ROUNDS, trace=False).makespan)
+
+    @property
+    def busiest_port(self) -> int:
+        """Bytes that the busier port of the busiest rank moves: out or in."""
+        return max([*self.trace.bytes_sent, *self.trace.bytes_received], default=0)
+
+    @property
+    def messages(self) -> int:
+        return len(self.trace)
+
+    def in_flight(self, rank) -> int:
+        """The most messages that `rank` had asked to send, or receive, and not yet seen end."""
+        moments = sorted(
+            moment
+            for each in self.trace
+            if rank in (each.src, each.dst)
+            for moment in ((each.posted, 1), (each.end, -1))
+        )
+        now = most = 0
+        for _, step in sorted(moments, key=lambda moment: (moment[0], moment[1])):
+            now += step
+            most = max(most, now)
+        return most
+
+
+@dataclass(frozen=True)
+class Limit:
+    """what: is counted ("rounds"). count(run): how many. most(case): how many a right answer of this level may have, or
+    None where the case does not matter. show: a count as text."""
+
+    what: str
+    count: Callable
+    most: Callable
+    show: Callable = str
+
+
+@dataclass(frozen=True)
+class Level:
+    """A level above "right". name: "within the target" or "at the bound". limits: all must hold. why: the proof, or where the
+    target comes from."""
+
+    name: str
+    limits: tuple[Limit, ...]
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Program:
+    """An exercise whose answer is a rank program.
+
+    cases(): the cases, the smallest first. hints: from the gentlest to the plainest. levels: above "right", the easier first.
+    builtin: whether torch's collectives and the book's algorithms may be called. keeps: whether what the function is given
+    must stay as it is. adds: whether the answer is a sum of parts, so that a missing part can be named. also(run): complains
+    of what else is wrong with a right run, in a sentence, or returns None. live: how many of the cases, from the end, run on
+    live ranks too.
+    """
+
+    cases: Callable
+    hints: tuple[str, ...]
+    levels: tuple[Level, ...] = ()
+    builtin: bool = False
+    keeps: bool = True
+    adds: bool = True
+    also: Callable | None = None
+    live: int = 1
+
+
+@dataclass(frozen=True)
+class Question:
+    """One call of a function that is no rank program. arguments: of the call. wrong(answer): what is wrong with its answer, in
+    a sentence, or None. says: the case in words. level: 0 where a right answer must pass it, 1, 2 … for the levels above."""
+
+    arguments: tuple
+    wrong: Callable
+    says: str
+    level: int = 0
+
+
+@dataclass(frozen=True)
+class Answer:
+    """An exercise whose answer is a function of data: a fit, a choice, a diagnosis, a layout.
+
+    questions(): the calls, the simplest first. hints: from the gentlest to the plainest. levels: names of those above "right".
+    """
+
+    questions: Callable
+    hints: tuple[str, ...]
+    levels: tuple[str, ...] = ()
+
+
+def tensors(value):
+    """All tensors in nested lists and tuples."""
+    if hasattr(value, "numel"):
+        yield value
+    elif isinstance(value, list | tuple):
+        for each in value:
+            yield from tensors(each)

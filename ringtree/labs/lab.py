@@ -9,57 +9,100 @@ from IPython import get_ipython
 from IPython.display import display
 
 from ringtree.errors import UsageError
-from ringtree.labs import exercises
-from ringtree.labs.examination import Examination
-from ringtree.labs.exercise import CheckFailed
+from ringtree.labs import exercises, marks
+from ringtree.labs.examination import Examination, learners
+from ringtree.labs.exercise import CheckFailed, Program
+from ringtree.labs.judging import judge, program_of
 from ringtree.live import cluster
 from ringtree.live.cells import say
-from ringtree.waits import join_words
+from ringtree.units import count_text
+
+NEEDED = 4  # ranks that a lab's live cases are made for
 
 
-def open(name, ranks, timeout=3.0, namespace=None):
+def names() -> list[str]:
+    """All labs, in the order of the chapters."""
+    found = [module.name.replace("_", "-") for module in pkgutil.iter_modules(exercises.__path__)]
+    return sorted(found, key=lambda name: (module_of(name).CHAPTER, name))
+
+
+def module_of(name):
+    """The module of a lab's exercises."""
+    return importlib.import_module(f"{exercises.__name__}.{name.replace('-', '_')}")
+
+
+def open(name, ranks, timeout=10.0, namespace=None):
     """Open the lab called `name` on live ranks.
 
-    timeout: seconds that one run of a learner's function may take before it counts as hung.
+    timeout: seconds that a check may take in the simulator, and one live run, before what the learner wrote counts as hung.
     namespace: where the learner's functions are; left out, the notebook's own names.
     Raises UsageError where there is no such lab, or too few ranks for it.
     """
-    labs = [module.name for module in pkgutil.iter_modules(exercises.__path__)]
-    if name.replace("-", "_") not in labs:
-        known = ", ".join(lab.replace("_", "-") for lab in labs)
-        raise UsageError(f"there is no lab called {name!r}; these there are: {known}")
-    module = importlib.import_module(f"{exercises.__name__}.{name.replace('-', '_')}")
-    if ranks.size < module.RANKS:
-        raise UsageError(
-            f"this lab needs {module.RANKS} ranks and was given {ranks.size}: run `ranks = ringtree.start({module.RANKS})`"
-        )
+    if name not in (labs := names()):
+        raise UsageError(f"there is no lab called {name!r}; these there are: {', '.join(labs)}")
+    if ranks.size != NEEDED:
+        raise UsageError(f"this lab needs {NEEDED} ranks and was given {ranks.size}: run `ranks = ringtree.start({NEEDED})`")
     if namespace is None:
         shell = get_ipython()
         namespace = shell.user_ns if shell else vars(sys.modules["__main__"])
-    return Lab(module, ranks, timeout, namespace)
+    return Lab(name, module_of(name), ranks, timeout, namespace)
 
 
 class Lab:
     """An open lab; made by `open`."""
 
-    def __init__(self, module, ranks, timeout, namespace):
+    def __init__(self, name, module, ranks, timeout, namespace):
+        self.name = name
         self._module, self._ranks, self._timeout, self._namespace = module, ranks, timeout, namespace
-        self._right = set()
 
     def check(self, name):
-        """Run the learner's function `name` on the ranks; print praise, or raise CheckFailed with what is wrong."""
+        """Try the learner's function `name`; print what was tried and how far it came, or raise CheckFailed with what is wrong.
+
+        First in the simulator, on many numbers of ranks, under NCCL's rules; then on the live ranks.
+        """
         exercise = self._exercise(name)
-        self._right.discard(name)
+        verdict = judge(name, learners(name, self._namespace), exercise, self._timeout)
+        if verdict.wrong:
+            marks.note(self.name, name, None)
+            _show(verdict)
+            raise CheckFailed(verdict.wrong)
+        tried = f"{count_text(verdict.runs, 'run')} in the simulator" if isinstance(exercise, Program) else count_text(verdict.runs, "case")
+        if isinstance(exercise, Program) and exercise.live:
+            tried += f", {exercise.live} on your ranks"
+            self._live(name, exercise)
+        marks.note(self.name, name, verdict.level)
+        levels = [level if isinstance(level, str) else level.name for level in exercise.levels]
+        reached = f", and {levels[verdict.level - 1]}" if verdict.level else ""
+        print(f"{name} is right{reached}: {tried}.")
+        if verdict.level and isinstance(exercise, Program) and (why := exercise.levels[verdict.level - 1].why):
+            print(why)
+        if verdict.more:
+            print(verdict.more)
+
+    def _live(self, name, exercise):
         examine = Examination(name, self._live_ranks(), self._timeout, self._namespace)
+        cases = [case for case in exercise.cases() if case.size == NEEDED]
         try:
-            exercise.check(examine)
+            for case in cases[-exercise.live :]:
+                examine.run(case)
         except CheckFailed:
+            marks.note(self.name, name, None)
             for rank, text in enumerate(examine.printed):  # of the run that failed alone
                 say(sys.stdout, rank, text)
             raise
-        self._right.add(name)
-        sizes = sorted(set(examine.sizes), reverse=True)
-        print(f"{name} {self._module.HEALTHY}: right in {len(examine.sizes)} runs, on {join_words(sizes)} ranks.")
+
+    def watch(self, name):
+        """The step player on a run of the learner's function on 4 simulated ranks."""
+        from ringtree.draw import player
+        from ringtree.simulated import follow
+
+        exercise = self._exercise(name)
+        case = next(case for case in exercise.cases() if case.size == NEEDED and case.nbytes)
+        program = program_of(learners(name, self._namespace), case)
+        try:
+            return player(follow(program, list(case.given)), title=f"{name}, {case}")
+        except Exception as error:
+            raise CheckFailed(f"{name}, {case}, cannot be drawn: {error}") from None
 
     def hint(self, name, level=None):
         """Show the hints for `name`, folded; or one of them, counted from 1."""
@@ -85,8 +128,23 @@ class Lab:
         return self._ranks
 
     def __repr__(self):
-        lines = [f"{'✓' if name in self._right else '·'} {name}" for name in self._module.EXERCISES]
-        return "\n".join([f"{self._module.TITLE}: {len(self._right)} of {len(lines)}", *lines])
+        noted = marks.read(self.name)
+        lines = [f"{'✓' if noted.get(name) is not None else '·'} {name}" for name in self._module.EXERCISES]
+        return "\n".join([f"{self._module.TITLE}: {sum(line[0] == '✓' for line in lines)} of {len(lines)}", *lines])
+
+
+def _show(verdict):
+    """The step player on the run that failed, where it ended and its chunks can be followed."""
+    if verdict.case is None or get_ipython() is None:
+        return
+    from ringtree.draw import player
+    from ringtree.simulated import follow
+
+    try:
+        figure = player(follow(verdict.program, list(verdict.case.given)), title=f"Your program, {verdict.case}")
+    except Exception:  # it hung, raised, or sent nothing: then the report is all there is
+        return
+    display(figure)
 
 
 class _Folded:

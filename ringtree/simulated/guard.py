@@ -1,4 +1,4 @@
-"""Buffers in flight: one that is being sent may be read, one that is being received into may not be touched."""
+"""Buffers in flight: one that is being sent may be read, one that is being received into may not be touched. All are waited for."""
 
 from ringtree.simulated import faults
 
@@ -26,6 +26,12 @@ class Guard:
             for buffer, is_written in work.touches():
                 if (written or is_written) and overlap(tensor, buffer):
                     raise faults.touched(work, written, is_written)
+
+    def check_all_waited_for(self):
+        """At the end of the run. Raises ProgramError where a rank has left a message, or a collective, to itself."""
+        for rank in self.clock.ranks:
+            for work in rank.in_flight:
+                raise faults.never_waited(work)
 
 
 def overlap(one, other):

@@ -31,10 +31,15 @@ def cost_table(programs, size, nbytes, link, *, gamma=0.0, itemsize=4) -> str:
             collective = row.collective
             formula = textbook_time(program, size, nbytes, link, gamma=gamma, itemsize=itemsize, **options)
         lines.append(
-            f"{name:{width}} {run.rounds:6}{run.path_bytes / nbytes:6.2f}{run.busiest_port / nbytes:6.2f}"
+            f"{name:{width}} {run.rounds:6}{_part(run.path_bytes / nbytes)}{_part(run.busiest_port / nbytes)}"
             f" {seconds_text(run.time):>7} {'-' if formula is None else seconds_text(formula):>7}"
         )
     if collective is not None:
         bound = lower_bound(collective, size)
-        lines.append(f"{'at least':{width}} {bound.rounds:6}{bound.moved:6.2f}{bound.moved:6.2f}")
+        lines.append(f"{'at least':{width}} {bound.rounds:6}{_part(bound.moved)}{_part(bound.moved)}")
     return "\n".join(lines)
+
+
+def _part(times):
+    """So many times n, in six places."""
+    return f"{times:6.2f}" if times < 100 else f"{times:6.1f}"

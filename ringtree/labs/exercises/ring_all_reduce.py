@@ -1,0 +1,109 @@
+"""Lab of chapter 10, "Ring all-reduce": not a byte more than 2(p−1)/p·n, and a ring for each network card."""
+
+import torch
+
+from ringtree.cost import Link, Machine
+from ringtree.labs.exercise import Case, Level, Limit, Program
+from ringtree.labs.inputs import drawn, easy
+from ringtree.theory import cost_of
+from ringtree.units import binary_text, seconds_text
+
+TITLE = "Ring all-reduce"
+CHAPTER = 10
+
+
+def _sum(given):
+    return [torch.stack([row for (row,) in given]).sum(0)] * len(given)
+
+
+def _case(rows, **more):
+    return Case(tuple((row,) for row in rows), _sum, **more)
+
+
+# ---------------------------------------------------------------- one ring
+
+
+def cases():
+    yield _case(easy(2, 2))
+    yield _case(easy(3, 3))
+    for size, length in [(1, 3), (2, 5), (3, 7), (4, 4), (4, 8), (5, 3), (6, 12), (7, 20), (8, 64), (4, 0)]:
+        yield _case(drawn(size, length), says="fewer numbers than ranks" if 0 < length < size else "")
+    yield _case(drawn(4, 6, torch.int64))
+    yield _case(drawn(4, 6, torch.float64))
+
+
+def fewest_bytes(case):
+    """2(p−1)/p of the vector; where p does not divide it, all but the two smallest chunks."""
+    numbers = case.given[0][0]
+    return 2 * (numbers.numel() - numbers.numel() // case.size) * numbers.element_size()
+
+
+BYTES = "through the busier port of the busiest rank"
+LEVELS = (
+    Level("within the target", (Limit(BYTES, lambda run: run.busiest_port, lambda case: 2 * case.nbytes, binary_text),)),
+    Level(
+        "at the bound",
+        (
+            Limit(BYTES, lambda run: run.busiest_port, fewest_bytes, binary_text),
+            Limit("rounds", lambda run: run.rounds, lambda case: 2 * (case.size - 1)),
+        ),
+        "2(p−1)/p·n bytes a rank: where the ranks do the adding no all-reduce of equal ranks needs less (Patarasuk and Yuan 2009).",
+    ),
+)
+HINTS = (
+    "Cut the vector into as many chunks as there are ranks: `chunks = total.tensor_split(size)`. Each chunk goes round the "
+    "ring once to be added up, and once more to be handed out.",
+    "In step s of the first round, rank r sends chunk r − s to its right and receives chunk r − s − 1 from its left, all "
+    "modulo p, and adds it to its own. After p − 1 steps rank r has the finished chunk r + 1.",
+    "The second round is the same with r + 1 − s and r − s, and copies instead of adding. Send and receive in one "
+    "batch_isend_irecv, into a tensor of its own where you add: `torch.empty_like(chunk)`.",
+)
+
+
+# ---------------------------------------------------------------- a ring for each card
+
+NODES = Machine(Link.of(1e-6, bandwidth=60e9), Link.of(5e-6, bandwidth=5e9), ranks_per_node=2, cards_per_node=2)
+LARGE = 2**17
+
+
+def cases_on_nodes():
+    for size, length in [(2, 4), (3, 5), (4, 8), (4, 10), (8, 32), (6, 7)]:
+        yield _case(drawn(size, length), machine=NODES)
+    yield _case([row[:LARGE] for row in drawn(8, LARGE)], machine=NODES, says="4 nodes of two ranks with a card each")
+
+
+def _time(run):
+    return run.makespan
+
+
+def _within(part, program, **options):
+    def most(case):
+        if case.given[0][0].numel() != LARGE:
+            return None
+        return part * cost_of(program, case.size, case.nbytes, NODES, **options).time
+
+    return most
+
+
+ON_NODES = (
+    Level("within the target", (Limit("on 4 nodes", _time, _within(0.75, "ring_all_reduce"), seconds_text),)),
+    Level(
+        "at the bound",
+        (Limit("on 4 nodes", _time, _within(1.02, "multi_ring_all_reduce", ranks_per_node=2), seconds_text),),
+        "As fast as two rings of n/2, each of which leaves every node through another card.",
+    ),
+)
+NODES_HINTS = (
+    "One ring leaves each node through one card. Two rings, each with one half of the vector, can use both: one leaves every "
+    "node at its even rank, the other at its odd rank.",
+    "A ring is an order of the ranks. One: 0, 1, 2, 3, …; two: 1, 0, 3, 2, …. In the second, ranks 0, 2, 4 are the last of "
+    "their nodes. Where p is odd or there is one node, one ring will do.",
+    "Write a generator that walks one ring and yields, for each step, what to send to whom and what to receive from whom; "
+    "then put the steps of both rings into one batch.",
+)
+
+
+EXERCISES = {
+    "ring_all_reduce": Program(cases, HINTS, LEVELS, live=2),
+    "two_rings": Program(cases_on_nodes, NODES_HINTS, ON_NODES),
+}

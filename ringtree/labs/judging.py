@@ -1,0 +1,180 @@
+"""Try a learner's function in the simulator: at once, the same every time, under NCCL's rules, and on many numbers of ranks."""
+
+import contextlib
+import linecache
+import time
+import traceback
+from dataclasses import dataclass
+
+import torch
+
+from ringtree.labs.comparing import difference, parts
+from ringtree.labs.exercise import Answer, Case, Run
+from ringtree.labs.forbidding import Forbidden, without_ready_made
+from ringtree.simulated import ProgramError, simulate
+from ringtree.simulated.deadline import Deadline, TimeIsUp
+from ringtree.units import count_text
+
+
+@dataclass
+class Verdict:
+    """What came of it. wrong: what is wrong, or "" where the answer is right. runs: how many were made. level: 0 where it is
+    right, 1, 2 … for the levels above; None where it is wrong. more: what the next level asks, and what was counted.
+    case: the smallest that failed, and program: the function as it was run there, for whoever draws it."""
+
+    wrong: str
+    runs: int
+    level: int | None = None
+    more: str = ""
+    case: Case | None = None
+    program: object = None
+
+
+def judge(name, function, exercise, seconds=10.0):
+    """Try `function` on all cases of `exercise`; returns a Verdict. seconds: of real time, for all of it."""
+    deadline = time.monotonic() + seconds
+    if isinstance(exercise, Answer):
+        return _judge_answer(name, function, exercise, deadline)
+    runs, cases = [], list(exercise.cases())
+    for case in [*cases, cases[0]]:  # the first again: a function that remembers is found out
+        program = program_of(function, case)
+        kept = [None] * case.size
+        try:
+            with _conditions(exercise):
+                simulation = simulate(
+                    _keeping(program, kept), list(case.given), case.machine, checked=True, rules="nccl",
+                    seconds=round(max(0.5, deadline - time.monotonic()), 1),
+                )  # fmt: skip
+        except Exception as error:
+            return Verdict(f"{name}, {case}: {_told(name, error)}", len(runs), case=case, program=program)
+        run = Run(case, program, simulation, kept)
+        if wrong := _mistake(run, exercise) or (exercise.also and exercise.also(run)):
+            return Verdict(f"{name}, {case}: {wrong}.", len(runs), case=case, program=program)
+        runs.append(run)
+    level, more = _level(exercise, runs)
+    return Verdict("", len(runs), level, more)
+
+
+def program_of(function, case):
+    """The function with a case's options."""
+
+    def program(*arguments):
+        return function(*arguments, **case.options)
+
+    return program
+
+
+def _keeping(program, kept):
+    """The program; the arguments of each rank are kept, as it leaves them."""
+
+    def keeping(*arguments):
+        kept[arguments[-1].get_rank()] = arguments[:-1]
+        return program(*arguments)
+
+    return keeping
+
+
+@contextlib.contextmanager
+def _conditions(exercise):
+    """Nothing ready-made; and memory that nobody has written to holds nan, rather than what an earlier run left there."""
+    mode = torch.get_deterministic_debug_mode()
+    torch.set_deterministic_debug_mode("warn")
+    try:
+        with contextlib.nullcontext() if exercise.builtin else without_ready_made():
+            yield
+    finally:
+        torch.set_deterministic_debug_mode(mode)
+
+
+def _mistake(run, exercise):
+    case = run.case
+    wanted = case.wanted(case.given)
+    for rank in range(case.size):
+        if wanted[rank] is None or (found := difference(run.outputs[rank], wanted[rank])) is None:
+            continue
+        said, place = found
+        others = [other for other in range(rank + 1, case.size) if wanted[other] is not None and difference(run.outputs[other], wanted[other])]
+        reason = _reason(run, exercise, rank, place) if exercise.adds and place and None not in place else None
+        also = f"; {count_text(len(others), 'other rank')} wrong too" if others else ""
+        return f"rank {rank} {said}{f': {reason}' if reason else ''}{also}"
+    if exercise.keeps:
+        for rank in range(case.size):
+            if difference(list(run.kept[rank]), list(case.given[rank] if isinstance(case.given[rank], tuple) else [case.given[rank]])):
+                return f"rank {rank} has changed what it was given: the caller still needs that"
+    return None
+
+
+def _reason(run, exercise, rank, place):
+    def outputs(given):
+        with _conditions(exercise):
+            return simulate(run._program, list(given), run.case.machine, trace=False, seconds=2.0).outputs
+
+    try:
+        return parts(outputs, run.case, rank, place)
+    except Exception:  # on other numbers it may do anything
+        return None
+
+
+def _level(exercise, runs):
+    """(how many levels hold, in all runs; what the next one asks)."""
+    for number, level in enumerate(exercise.levels):
+        for limit in level.limits:
+            for run in runs:
+                most = limit.most(run.case)
+                if most is None:
+                    continue
+                with _conditions(exercise):
+                    count = limit.count(run)  # it may have to run the function again
+                if count > most:
+                    asked = f"{run.case}: {limit.show(count)} {limit.what}, where {limit.show(most)} are enough"
+                    return number, f"Not yet {level.name}: {asked}."
+    return len(exercise.levels), ""
+
+
+def _judge_answer(name, function, exercise, deadline):
+    levels = len(exercise.levels)
+    runs, reached, more = 0, levels, ""
+    for question in sorted(exercise.questions(), key=lambda each: each.level):
+        if question.level > reached:
+            break
+        try:
+            with Deadline(max(0.5, deadline - time.monotonic())):
+                answer = function(*question.arguments)
+            wrong = question.wrong(answer)
+        except TimeIsUp:
+            wrong = "had not ended when its time was up: does it loop?"
+        except Exception as error:
+            wrong = _told(name, error)
+        if wrong and question.level == 0:
+            return Verdict(f"{name}, {question.says}: {wrong}", runs)
+        if wrong:
+            reached, more = question.level - 1, f"Not yet {exercise.levels[question.level - 1]}: {question.says}: {wrong}"
+        runs += 1
+    return Verdict("", runs, reached, more)
+
+
+def _told(name, error):
+    """An error of the learner's function, in a sentence, with the line that it comes from."""
+    if isinstance(error, NotImplementedError):
+        return f"it is not yet written: replace `raise NotImplementedError` in {name}."
+    if isinstance(error, Forbidden):
+        return "it calls a collective of torch's, or an algorithm of this book: here you are to write it yourself, with messages."
+    if isinstance(error, ProgramError):
+        return str(error)
+    place = _own_line(error)
+    return f"{type(error).__name__}: {error}{f'  [{place}]' if place else ''}"
+
+
+def _own_line(error):
+    """The last line of a notebook's cell that the error passed through."""
+    import ringtree
+
+    own = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if not frame.filename.startswith((ringtree.__path__[0], torch.__path__[0])) and "importlib" not in frame.filename
+    ]
+    if not own:
+        return ""
+    line = linecache.getline(own[-1].filename, own[-1].lineno).strip()
+    return f"{own[-1].name}, line {own[-1].lineno}: {line}"

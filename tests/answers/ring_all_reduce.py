@@ -1,0 +1,107 @@
+"""Answers to the lab "Ring all-reduce"."""
+
+RINGS = '''
+def walk(part, order, rank):
+    """The steps of one ring: what to send to whom, what to receive from whom, and what to add it to."""
+    size, at = len(order), order.index(rank)
+    right, left = order[(at + 1) % size], order[at - 1]
+    chunks = part.tensor_split(size)
+    for ahead in (0, 1):
+        for step in range(size - 1):
+            chunk = chunks[(at + ahead - step - 1) % size]
+            got = chunk if ahead else torch.empty_like(chunk)
+            yield chunks[(at + ahead - step) % size], right, got, left, None if ahead else chunk
+
+def all_rings(parts, orders, dist):
+    rank = dist.get_rank()
+    for steps in zip(*(walk(part, order, rank) for part, order in zip(parts, orders))):
+        batch = []
+        for out, right, got, left, _ in steps:
+            batch.append(dist.P2POp(dist.isend, out, right))
+            batch.append(dist.P2POp(dist.irecv, got, left))
+        for work in dist.batch_isend_irecv(batch):
+            work.wait()
+        for _, _, got, _, chunk in steps:
+            if chunk is not None:
+                chunk += got
+
+def ring_all_reduce(x, dist):
+    total = x.clone()
+    all_rings([total], [list(range(dist.get_world_size()))], dist)
+    return total
+'''
+TWO = RINGS + '''
+def two_rings(x, dist):
+    total, size = x.clone(), dist.get_world_size()
+    orders = [list(range(size))]
+    if size > 2 and size % 2 == 0:
+        orders.append([rank ^ 1 for rank in range(size)])
+    all_rings(total.tensor_split(len(orders)), orders, dist)
+    return total
+'''
+GATHER = '''
+def ring_all_reduce(x, dist):
+    rank, size = dist.get_rank(), dist.get_world_size()
+    total, mine = x.clone(), x.clone()
+    for step in range(size - 1):
+        got = torch.empty_like(x)
+        for work in dist.batch_isend_irecv([dist.P2POp(dist.isend, mine, (rank + 1) % size), dist.P2POp(dist.irecv, got, rank - 1 if rank else size - 1)]):
+            work.wait()
+        total, mine = total + got, got
+    return total
+'''
+STAR = '''
+def ring_all_reduce(x, dist):
+    rank, size, total = dist.get_rank(), dist.get_world_size(), x.clone()
+    for other in range(1, size):
+        if rank == 0:
+            got = torch.empty_like(x)
+            dist.recv(got, src=other)
+            total += got
+        elif rank == other:
+            dist.send(total, dst=0)
+    for other in range(1, size):
+        if rank == 0:
+            dist.send(total, dst=other)
+        elif rank == other:
+            dist.recv(total, src=0)
+    return total
+'''
+
+RIGHT = {"ring_all_reduce": {"as walks over rings": RINGS}, "two_rings": {"as walks over rings": TWO}}
+
+WRONG = {
+    "ring_all_reduce": {
+        "whole tensors round the ring": (GATHER, "Not yet within the target: on 4 ranks, .* B through the busier port"),
+        "everything to rank 0": (STAR, "Not yet within the target: on 4 ranks"),
+        "off by one in the chunk": (RINGS.replace("chunks[(at + ahead - step) % size]", "chunks[(at + ahead - step + 1) % size]"), "rank 0 returned .* the part of rank"),
+        "once round alone": (RINGS.replace("for ahead in (0, 1)", "for ahead in (0,)"), "the part of rank 1 is missing"),
+        "added twice": (RINGS.replace("got = chunk if ahead else torch.empty_like(chunk)", "got = torch.empty_like(chunk)").replace("None if ahead else chunk", "chunk"), "counts 2 times|counts 3 times"),
+        "right for powers of two": (RINGS.replace("x.clone()\n    all", "x.clone()\n    assert dist.get_world_size() in (1, 2, 4, 8)\n    all"), "on 3 ranks, .*AssertionError"),
+        "right where p divides n": (RINGS.replace("part.tensor_split(size)", "[part[i * (len(part) // size) : (i + 1) * (len(part) // size)] for i in range(size)]"), "rank 0 returned"),
+        "in place": (RINGS.replace("total = x.clone()\n    all", "total = x\n    all"), "rank 0 has changed what it was given"),
+        "a missing wait": (RINGS.replace("            work.wait()", "            pass"), "may not have arrived"),
+        "another dtype": (RINGS.replace("total = x.clone()\n    all", "total = x.float()\n    all"), "numbers of torch.float32 and was given torch.int64|has changed what it was given"),
+        "the built-in": ("def ring_all_reduce(x, dist):\n    y = x.clone()\n    dist.all_reduce(y)\n    return y", "it calls a collective of torch's"),
+        "torch's own, got at directly": ("import torch.distributed as td\ndef ring_all_reduce(x, dist):\n    y = x.clone()\n    td.all_reduce(y)\n    return y", "it calls a collective of torch's"),
+        "the book's, under another name": ("from ringtree.algorithms import ring_all_reduce as mine\ndef ring_all_reduce(x, dist):\n    y = x.clone()\n    mine(y, dist)\n    return y",
+            "it calls a collective of torch's"),
+        "state between calls": (RINGS.replace("def ring_all_reduce(x, dist):\n    total = x.clone()", """cache = {}
+def ring_all_reduce(x, dist):
+    total = cache.setdefault((dist.get_rank(), dist.get_world_size(), len(x), x.dtype), x.clone())"""), r"rank 0 returned .* and should return \[10, 12\]"),
+        "one message too many": (RINGS.replace("    all_rings([total]", "    if dist.get_rank() == 1:\n        dist.isend(total, 0)\n    all_rings([total]"), "which expects 4 bytes"),
+        "not batched": (RINGS.replace("dist.batch_isend_irecv(batch)", "[op(each, peer) for op, each, peer in batch]").replace("dist.P2POp(dist.isend, out, right)", "(dist.isend, out, right)").replace(
+            "dist.P2POp(dist.irecv, got, left)", "(dist.irecv, got, left)"), "deadlock by NCCL's rules"),
+    },
+    "two_rings": {
+        "one ring": (RINGS.replace("def ring_all_reduce", "def two_rings"), "Not yet within the target: on 8 ranks, .*4 nodes of two ranks"),
+        "two rings of the same order": (TWO.replace("[rank ^ 1 for rank in range(size)]", "list(range(size))"), "Not yet within the target"),
+        "one after the other": (TWO.replace("    all_rings(total.tensor_split(len(orders)), orders, dist)", "    for part, order in zip(total.tensor_split(len(orders)), orders):\n        all_rings([part], [order], dist)"),
+            "Not yet within the target"),
+        "the whole vector in both": (TWO.replace("total.tensor_split(len(orders))", "[total] * len(orders)"), "rank 0 returned|may not have arrived|changes"),
+        "the second half forgotten": (TWO.replace("zip(*(walk(part, order, rank) for part, order in zip(parts, orders)))", "zip(*[walk(parts[0], orders[0], rank)])"), "the part of rank"),
+        "only for even numbers": (TWO.replace("if size > 2 and size % 2 == 0:", "if size > 1:"), "rank|IndexError|ValueError"),
+        "in place": (TWO.replace("total, size = x.clone()", "total, size = x"), "rank 0 has changed what it was given"),
+        "the book's": ("from ringtree.algorithms import multi_ring_all_reduce as mine\ndef two_rings(x, dist):\n    y = x.clone()\n    mine(y, dist, ranks_per_node=2)\n    return y", "it calls a collective of torch's"),
+    },
+}

@@ -1,0 +1,64 @@
+"""Code and what cells print, as `book/pages.py` marks it so that a phone can fold it or set it small enough."""
+
+import re
+import sys
+from html import unescape
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "book"))
+
+import pages  # noqa: E402
+
+CODE, PRINTED, SHOWN = "highlight-python", "output stream highlight-myst-ansi", "output text_plain highlight-myst-ansi"
+
+
+def marked(text, kind=PRINTED):
+    block = f'<div class="{kind} notranslate"><div class="highlight"><pre><span></span>{text}</pre></div></div>'
+    context = {"body": f"<p>Before.</p>{block}"}
+    pages.mark_long_lines(None, "page", "page.html", context, None)
+    return context["body"]
+
+
+def text_of(body):
+    return unescape(re.sub("<[^>]*>", "", body.partition("<pre")[2].partition(">")[2].partition("</pre>")[0]))
+
+
+@pytest.mark.parametrize("kind", [CODE, PRINTED, SHOWN])
+@pytest.mark.parametrize("text", [
+    "short\n",
+    f"{'a long line of words ' * 4}\nshort\n\n    {'indented words ' * 6}\n",
+    "no end of line",
+    "name" + " " * 60 + "number\n",
+])
+def test_marks_change_no_letter(kind, text):
+    assert text_of(marked(text, kind)) == text
+
+
+def test_a_long_line_of_code_knows_its_indent():
+    body = marked(f"def f():\n    return {'<b>x</b> + ' * 10}\n", CODE)
+    assert re.findall(r'<span class="long" style="--indent:(\d+)">', body) == ["4"]
+    assert "--letters" not in body
+
+
+def test_a_letter_that_the_page_spells_out_counts_as_one():
+    assert "long" not in marked("a &lt; b &amp;&amp; " * 3 + "\n", CODE)
+
+
+def test_columns_say_how_wide_they_are_and_sentences_fold():
+    table = "name                 one        two        three\n"
+    body = marked(table + "a sentence that nobody would want to read in smaller letters\n")
+    assert f'style="--letters:{len(table) - 1}"' in body and body.count('class="long"') == 2
+    assert "--letters" not in marked("a sentence that nobody would want to read in smaller letters\n")
+
+
+def test_columns_that_are_too_wide_for_letters_that_can_be_read_scroll():
+    body = marked("name" + " " * 70 + "number\n")
+    assert '<pre class="scrolls" style="--letters:68">' in body and "long" not in body
+
+
+def test_reports_of_errors_fold_and_are_not_set_small():
+    report = "rank 0    is held in a call of a collective that rank 1 never made" + " and so on" * 4 + "\n"
+    body = marked(report, "output stderr highlight-ansi")
+    assert 'class="long"' in body and "--letters" not in body
