@@ -28,3 +28,20 @@ least => {
   return found.slice(0, 12);
 }
 """
+
+# Of every drawing that is seen, words that are written over other words.
+OVERLAPPING = """
+() => {
+  const found = new Set();
+  for (const svg of document.querySelectorAll("main figure.ringtree-picture svg")) {
+    const words = [...svg.querySelectorAll("text")].filter(e => e.textContent.trim() && e.checkVisibility());
+    const boxes = words.map(e => e.getBoundingClientRect());
+    boxes.forEach((a, i) => boxes.slice(i + 1).forEach((b, j) => {
+      const across = Math.min(a.right, b.right) - Math.max(a.left, b.left);
+      const down = Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top);
+      if (across > 3 && down > 4) found.add(`${words[i].textContent} over ${words[i + 1 + j].textContent}`);
+    }));
+  }
+  return [...found].slice(0, 10);
+}
+"""

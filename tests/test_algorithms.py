@@ -257,6 +257,28 @@ def test_in_two_trees_only_the_root_and_leaves_of_one_are_no_leaves_of_the_other
         assert all(sum(src == rank for src, _, _ in down) <= 2 for rank in range(size))
 
 
+def test_chains_hang_below_two_trees_of_the_nodes_first_ranks():
+    row, n = find("two_trees_all_reduce"), 2 * 4 * 8 * 100
+    for nodes in (2, 3, 4, 7, 8):
+        left = [0] * nodes
+        for messages, _ in row.steps(4 * nodes, n, 4, {"chunks": 8, "ranks_per_node": 4}):
+            across = [(src, dst) for src, dst, _ in messages if src // 4 != dst // 4]
+            inside = [(src, dst) for src, dst, _ in messages if src // 4 == dst // 4]
+            for pairs in (across, inside):  # a card and a port of its own inside: neither is asked for two messages at once
+                assert all(len(set(ends)) == len(ends) for ends in zip(*pairs))
+            assert all(src % 4 == dst % 4 == 0 for src, dst in across)
+            assert all(abs(src - dst) == 1 for src, dst in inside)
+            for src, dst, nbytes in messages:
+                left[src // 4] += nbytes * (src // 4 != dst // 4)
+        assert max(left) == (n if nodes == 2 else 1.5 * n if nodes == 3 else 2 * n)
+
+
+def test_left_out_options_are_those_of_the_program():
+    alone = cost_of("two_trees_all_reduce", 8, 6400, LINK)
+    assert alone == cost_of("two_trees_all_reduce", 8, 6400, LINK, ranks_per_node=1, chunks=8)
+    assert alone != cost_of("two_trees_all_reduce", 8, 6400, LINK, ranks_per_node=8)
+
+
 def test_a_hierarchical_ring_spares_the_links_between_nodes():
     machine = Machine(Link(1e-6, 1 / 450e9), Link(10e-6, 1 / 25e9), ranks_per_node=8)
     n = 1 << 26

@@ -9,7 +9,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from browser import find_chromium, launched, opened  # noqa: E402
-from drawn import UNREADABLE  # noqa: E402
+from drawn import OVERLAPPING, UNREADABLE  # noqa: E402
 from test_draw import all_pictures  # noqa: E402
 
 from ringtree import Link, Sketch, compute, draw, simulate  # noqa: E402
@@ -43,7 +43,7 @@ def more_pictures():
     return {
         "timeline": draw.timeline(run, title="Ring all-reduce, 4 ranks, a title that is too long for one line of a phone"),
         "timelines": draw.timeline({"wait after each layer": overlapped, "one wait at the end": overlapped}),
-        "long names": draw.compare([("16 × GH200 of 4 nodes", 20, 5)], ("one", "two"), "%", title="A title of more than twenty letters"),
+        "long names": draw.compare([("16 × GH200 of 4 nodes", 20, 5)], ("one", "two"), "%", title="More than twenty letters"),
         "many ranks": draw.timeline(simulate(ring_all_gather, [Sketch(24)] * 24, LINK, trace=True).trace),
         "traffic": draw.traffic(run, title="Ring"),
         "traffic of 8": draw.traffic(simulate(ring_all_reduce, [Sketch(15_000)] * 8, LINK).trace, ranks_per_node=4),
@@ -88,6 +88,7 @@ def browser():
 def test_every_drawing_is_whole_and_can_be_read(browser, page_of_all, width, least):
     with opened(browser, page_of_all.as_uri(), width=width) as (page, problems):
         assert page.evaluate(UNREADABLE, least) == []
+        assert page.evaluate(OVERLAPPING) == []
         assert page.evaluate("document.documentElement.scrollWidth") <= width
         assert problems == []
 

@@ -110,6 +110,18 @@ def test_every_exercise_has_a_second_right_answer_and_enough_wrong_ones(lab, nam
     assert len(ANSWERS[lab].WRONG.get(name, {})) >= least
 
 
+RUBBISH = None, True, 3, -1.5, float("nan"), 10**400, 1j, "", "text", [], [1, 2, 3], (None, None), {}, {"a": 1}, {1}, torch.ones(3), [[torch.ones(2)]], object
+
+
+@pytest.mark.parametrize(("lab", "name"), [each for each in EXERCISES if isinstance(module_of(each[0]).EXERCISES[each[1]], exercise.Answer)])
+def test_an_answer_of_any_kind_is_told_what_was_expected(lab, name):
+    for question in module_of(lab).EXERCISES[name].questions():
+        for answer in RUBBISH:
+            said = question.wrong(answer)
+            assert said is None or isinstance(said, str) and said.endswith("."), (question.says, answer, said)
+        assert any(question.wrong(answer) for answer in RUBBISH)
+
+
 # ---------------------------------------------------------------- on live ranks
 
 

@@ -9,7 +9,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from browser import find_chromium, launched, opened  # noqa: E402
-from drawn import UNREADABLE  # noqa: E402
+from drawn import OVERLAPPING, UNREADABLE  # noqa: E402
 from test_book import HTML, PAGES, name_of  # noqa: E402
 
 pytestmark = [
@@ -134,6 +134,7 @@ def test_a_page_is_no_wider_than_its_window(shown):
 
 def test_drawings_are_whole_and_can_be_read(shown):
     assert shown.page.evaluate(UNREADABLE, 8.5 if shown.width < 600 else 10) == []
+    assert shown.page.evaluate(OVERLAPPING) == []
 
 
 def test_no_more_than_ten_boxes_scroll_sideways(shown):

@@ -125,6 +125,15 @@ def test_the_crossover_of_runs_is_between_them():
     assert 16 < float(crossing.split()[2]) < 24 and crossing.endswith("KiB")  # they are equal at 18.8 KB
 
 
+def test_a_cost_that_stands_aside_is_drawn_and_wins_nothing():
+    race = {"steady": lambda n: 1e-5 + n * 1e-9, "quick": lambda n: 2e-6 + n * 2e-9}
+    best = {"ideal": lambda n: 1e-6 + n * 1e-10}
+    words = text_of(curves({**race, **best}, 100, 1e6, aside=("ideal",)))
+    assert "ideal" in words
+    assert [each for each in words if " from " in each] == ["steady from 7.8 KiB"]
+    assert not [each for each in text_of(curves({**race, **best}, 100, 1e6)) if " from " in each]
+
+
 def test_curves_that_never_cross_have_no_crossover():
     words = text_of(curves({"slow": lambda n: 2e-6 + n * 1e-9, "fast": lambda n: 1e-6 + n * 1e-9}))
     assert not [each for each in words if " from " in each]

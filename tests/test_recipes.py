@@ -72,7 +72,7 @@ def run(tree, *words):
 
 
 def test_every_block_says_where_it_goes():
-    assert len(BLOCKS) == README.count("```python\n") + README.count("```yaml\n") == 13
+    assert len(BLOCKS) == README.count("```python\n") + README.count("```yaml\n") == 14
 
 
 def test_an_algorithm_is_a_function_and_a_row(tree):
@@ -114,7 +114,7 @@ with ringtree.start(3):
 def test_a_chapter_is_a_notebook_and_a_line(tree):
     follow(tree, "A collective")
     follow(tree, "A chapter")
-    notebook = next((tree / "notebooks").glob("17-*.ipynb"))
+    notebook = next((tree / "notebooks").glob("20-*.ipynb"))
     run(tree, "book/normalise.py", "--execute", str(notebook))
     printed = [output["text"] for cell in nbformat.read(notebook, as_version=4).cells for output in cell.outputs if "text" in output]
     assert printed == ["".join(f"[rank {rank}] {total}\n" for rank, total in enumerate((1.0, 3.0, 6.0, 10.0))), "7\n"]
@@ -122,7 +122,7 @@ def test_a_chapter_is_a_notebook_and_a_line(tree):
     assert "3 passed" in told
     parts = yaml.safe_load((tree / "_toc.yml").read_text())["parts"]
     chapters = [entry["file"] for part in parts for entry in part["chapters"]]
-    assert chapters[chapters.index("notebooks/19-scale") + 1] == "notebooks/17-scan"
+    assert chapters[chapters.index("notebooks/19-scale") + 1] == "notebooks/20-scan"
 
 
 def test_a_lab_is_a_module_and_a_notebook(tree):
@@ -130,12 +130,13 @@ def test_a_lab_is_a_module_and_a_notebook(tree):
     source = tree / "labs" / "source" / "02-totals" / "totals.ipynb"
     run(tree, "-m", "ringtree.labs", "release")
     release = nbformat.read(tree / "labs" / "release" / "02-totals" / "totals.ipynb", as_version=4)
-    assert "all_reduce" not in "".join(cell.source for cell in release.cells)
+    assert "batch_isend_irecv" not in "".join(cell.source for cell in release.cells)
     run(tree, "book/normalise.py", "--execute", str(source))
     said = "".join(output.get("text", "") for cell in nbformat.read(source, as_version=4).cells for output in cell.outputs)
-    assert said == "total is right: right in 2 runs, on 4 and 2 ranks.\n"
-    two_messages = nbformat.read(source, as_version=4)
-    two_messages.cells[1].source = two_messages.cells[1].source.replace("dist.all_reduce(x)", "dist.reduce(x, 0)\n    dist.broadcast(x, 0)")
-    nbformat.write(two_messages, source)
-    with pytest.raises(AssertionError, match=r"rank 0 called \['reduce', 'broadcast'\]: one all_reduce was wanted"):
+    assert said == "total is right, and within the target: 4 runs in the simulator, 1 on your ranks.\n"
+    answers = run(tree, "-c", "import sys; sys.path.insert(0, 'tests'); from answers.totals import WRONG; print(WRONG['total']['its own'][0])")
+    wrong = nbformat.read(source, as_version=4)
+    wrong.cells[1].source = answers
+    nbformat.write(wrong, source)
+    with pytest.raises(AssertionError, match="the part of rank 1 is missing"):
         run(tree, "book/normalise.py", "--execute", str(source))

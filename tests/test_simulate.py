@@ -462,6 +462,20 @@ def test_a_group_has_ranks_of_its_own():
     assert run(program, 4).outputs == [(-1, 2, 0), (0, 2, 4), (-1, 2, 2), (1, 2, 4)]
 
 
+def test_ranks_that_make_other_groups_are_found_where_the_run_is_checked():
+    def members_only(dist, **options):
+        group = dist.new_group([0, 1], **options) if dist.get_rank() < 2 else None
+        if group:
+            dist.all_reduce(torch.ones(1), group=group)
+
+    wanted = r"rank 2 called new_group for no group, and rank 0 for \[\[0, 1\]\]: every rank must call it for every group"
+    with pytest.raises(ProgramError, match=wanted):
+        run(members_only, 3, checked=True)
+    run(lambda dist: members_only(dist, use_local_synchronization=True), 3, checked=True)
+    with pytest.raises(ProgramError, match=r"rank 1 called new_group for \[\[1\], \[0\]\], and rank 0 for \[\[0\], \[1\]\]"):
+        run(lambda dist: [dist.new_group([each ^ dist.get_rank()]) for each in (0, 1)], 2, checked=True)
+
+
 def collectives(dist):
     """The examples of the chapters, every collective of torch.distributed once."""
     rank, size, op = dist.get_rank(), dist.get_world_size(), dist.ReduceOp

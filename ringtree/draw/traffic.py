@@ -40,7 +40,8 @@ def traffic(trace: Trace, *, ranks_per_node: int | None = None, title: str = "",
     if grid.numbers:
         _draw_sums(ax, grid, trace)
     strongest = "" if grid.numbers else f"strongest colour: {bytes_text(_most(moved))}"
-    ax.text(grid.left, height - 10, " · ".join(filter(None, (strongest, trace.label))), va="center", fontsize=letters(12), alpha=0.75)
+    below = " · ".join(filter(None, (strongest, trace.label)))
+    ax.text(grid.left, height - 10, below, va="center", fontsize=letters(12), alpha=0.75)
     pairs = f"{len(moved)} of {size * (size - 1)} pairs in use"
     return picture(ax.figure, alt or f"Bytes from each rank to each other one: {size} ranks, {pairs}.")
 

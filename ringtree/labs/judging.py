@@ -2,6 +2,7 @@
 
 import contextlib
 import linecache
+import os
 import time
 import traceback
 from dataclasses import dataclass
@@ -14,6 +15,8 @@ from ringtree.labs.forbidding import Forbidden, without_ready_made
 from ringtree.simulated import ProgramError, simulate
 from ringtree.simulated.deadline import Deadline, TimeIsUp
 from ringtree.units import count_text
+
+NOT_THEIRS = os.path.dirname(os.path.dirname(__file__)), torch.__path__[0]  # files whose lines are no learner's
 
 
 @dataclass
@@ -167,12 +170,10 @@ def _told(name, error):
 
 def _own_line(error):
     """The last line of a notebook's cell that the error passed through."""
-    import ringtree
-
     own = [
         frame
         for frame in traceback.extract_tb(error.__traceback__)
-        if not frame.filename.startswith((ringtree.__path__[0], torch.__path__[0])) and "importlib" not in frame.filename
+        if not frame.filename.startswith(NOT_THEIRS) and "importlib" not in frame.filename
     ]
     if not own:
         return ""

@@ -19,6 +19,7 @@ class Group:
 
     ranks: tuple
     number: int
+    among_members: bool = False  # made by its members alone, with use_local_synchronization
 
 
 class SimulatedDist:
@@ -61,13 +62,14 @@ class SimulatedDist:
             raise ValueError(f"group={group!r} is no group: give one that new_group returned, or leave it out for all ranks")
         return list(group.ranks)
 
-    def new_group(self, ranks=None, **_):
+    def new_group(self, ranks=None, use_local_synchronization=False, **_):
         """A group of these ranks. Every rank calls it, in the same order, as with torch."""
         if strangers := [rank for rank in ranks or () if rank not in range(self._size)]:
             raise ValueError(f"new_group was given rank {strangers[0]!r}: give ranks from 0 to {self._size - 1}")
         if self._made is None:
             self._made = [None]
-        group = Group(tuple(sorted(range(self._size) if ranks is None else ranks)), len(self._made))
+        members = tuple(sorted(range(self._size) if ranks is None else ranks))
+        group = Group(members, len(self._made), use_local_synchronization)
         self._made.append(group)
         return group
 
@@ -214,3 +216,14 @@ def _collective(name):
 
 for _name in call_names():
     setattr(SimulatedDist, _name, _collective(_name))
+
+
+def check_same_groups(dists):
+    """Raise ProgramError where ranks did not call new_group for the same groups, in the same order: with torch they hang."""
+    made = [[list(group.ranks) for group in each._made or [] if group and not group.among_members] for each in dists]
+    for rank, groups in enumerate(made):
+        if groups != made[0]:
+            raise faults.ProgramError(
+                f"rank {rank} called new_group for {groups or 'no group'}, and rank 0 for {made[0] or 'no group'}: "
+                "every rank must call it for every group, also for those that it is not in, and in the same order"
+            )

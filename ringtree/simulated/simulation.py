@@ -30,7 +30,7 @@ from ringtree.errors import UsageError
 from ringtree.simulated import faults, nccl_rules
 from ringtree.simulated.clock import Clock
 from ringtree.simulated.deadline import Deadline, TimeIsUp
-from ringtree.simulated.dist import SimulatedDist
+from ringtree.simulated.dist import SimulatedDist, check_same_groups
 from ringtree.simulated.faults import ProgramError
 from ringtree.simulated.guard import Guard
 from ringtree.simulated.messages import Messages
@@ -62,7 +62,7 @@ def simulate(program, inputs, machine, *, gamma=0.0, trace=True, checked=False, 
     gamma: seconds that a rank takes to reduce one byte (slower to simulate).
     trace: whether to keep every message. Without it memory does not grow with the run.
     checked: also find a buffer that is changed while it is being sent, or used before what
-        it receives has arrived, and a message that is never waited for (slower).
+        it receives has arrived, a message that is never waited for, and ranks that make other groups (slower).
     seconds: real time after which a program that does not end is stopped.
     watch: told as watch.before_wait(rank, now) when a rank is about to wait, and as
         watch.on_message(message, sent, received) just before the one tensor is copied into the other.
@@ -94,6 +94,7 @@ def simulate(program, inputs, machine, *, gamma=0.0, trace=True, checked=False, 
         _run(clock, bodies, messages, deadline)
     if guard is not None:
         guard.check_all_waited_for()
+        check_same_groups(dists)
     if issued:
         nccl_rules.check(issued)
     return Simulation([rank.output for rank in clock.ranks], notes.trace(), max(each.now for each in clock.turns), messages.count)

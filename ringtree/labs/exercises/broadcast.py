@@ -1,0 +1,172 @@
+"""Lab of chapter 5, "Broadcast": a tree for short tensors, and a chain with the best number of chunks for long ones."""
+
+import math
+
+import torch
+
+from ringtree.cost import Link
+from ringtree.labs.exercise import Answer, Case, Level, Limit, Program, Question
+from ringtree.labs.inputs import drawn, easy
+from ringtree.theory import cost_of, lower_bound
+from ringtree.units import binary_text, count_text, seconds_text
+
+TITLE = "Broadcast"
+CHAPTER = 5
+SIZES = [(1, 2, 0), (2, 5, 1), (3, 7, 2), (4, 4, 0), (4, 6, 3), (5, 3, 4), (6, 1, 2), (7, 9, 5), (8, 8, 6), (4, 0, 1), (4, 6, 3)]  # ranks, numbers, root
+
+
+def _case(rows, root, **more):
+    return Case(tuple((row,) for row in rows), lambda given: [given[root][0]] * len(given), {"root": root}, **more)
+
+
+def _short_cases():
+    yield _case(easy(2, 2), 0)
+    yield _case(easy(3, 2), 0)
+    for size, length, root in SIZES:
+        yield _case(drawn(size, length), root)
+
+
+# ---------------------------------------------------------------- a tree
+
+
+def tree_cases():
+    yield from _short_cases()
+    yield _case(drawn(13, 3), 11)
+    yield _case(drawn(16, 2), 5)
+    yield _case(drawn(4, 6, torch.int64), 2)
+    yield _case(drawn(4, 6, torch.float64), 1)
+
+
+TREE_LEVELS = (
+    Level(
+        "at the bound",
+        (
+            Limit("rounds", lambda run: run.rounds, lambda case: lower_bound("broadcast", case.size).rounds),
+            Limit("messages", lambda run: run.messages, lambda case: case.size - 1),
+        ),
+        "⌈lg p⌉ rounds: the ranks that have it can at most double in each (Chan et al. 2007).",
+    ),
+)
+TREE_HINTS = (
+    "After the first round two ranks have it, then four, then eight. In each round every rank that has it tells one that has "
+    "not. Who tells whom, so that all ranks agree without asking?",
+    "Count the ranks from the root: place = (rank − root) mod p. In the round of distance 1, 2, 4, … place i, if it has it, "
+    "sends to place i + distance, where there is such a place.",
+    "Or in halves: `middle = (first + end + 1) // 2`; the root sends to one rank of the other half; then every rank goes on in "
+    "its own half, whose root is the one that has it. Send from a copy: `got = x.clone()`, `dist.send(got, …)`, `dist.recv(got, …)`.",
+)
+
+
+# ---------------------------------------------------------------- how many chunks
+
+LINK = Link.of(1e-6, bandwidth=5e9)
+CARD = Link.of(5e-6, bandwidth=50e9)
+
+
+def _chain_time(chunks, nbytes, ranks, link):
+    """The chain's time in chapter 5."""
+    return (ranks - 2 + chunks) * (link.alpha + nbytes / chunks * link.beta)
+
+
+def fewest_seconds(nbytes, ranks, link):
+    """(the best number of chunks, its time): a whole number on either side of √((p−2)nβ/α), at most one chunk a byte."""
+    middle = math.sqrt((ranks - 2) * nbytes * link.beta / link.alpha) if link.alpha else nbytes * (ranks > 2)
+    near = {min(max(1, each), max(1, nbytes)) for each in (math.floor(middle), math.ceil(middle))}
+    best = min(near, key=lambda chunks: _chain_time(chunks, nbytes, ranks, link))
+    return best, _chain_time(best, nbytes, ranks, link)
+
+
+def chunks_questions():
+    asked = [
+        (2**20, 2, CARD), (2**26, 32, CARD), (8, 4, CARD), (0, 4, CARD), (2**20, 8, LINK), (2**30, 3, CARD), (100, 64, Link(1e-9, 1e-6)),
+        (1000, 4, Link(0.0, 1e-9)), (2**19, 8, LINK),
+    ]  # fmt: skip
+    for question in asked:
+        yield _question(*question, 1.1, 0)
+    for nbytes in (100_000, 256_000, 768_000, 2_600_000, 8_000_000):
+        yield _question(nbytes, 4, CARD, 1 + 1e-9, 1)
+
+
+def _question(nbytes, ranks, link, most, level):
+    says = f"{binary_text(nbytes)} on {ranks} ranks, {link}"
+    return Question((nbytes, ranks, link.alpha, link.beta), _too_slow(nbytes, ranks, link, most), says, level)
+
+
+def _too_slow(nbytes, ranks, link, most):
+    def wrong(answer):
+        if not isinstance(answer, int) or isinstance(answer, bool):
+            given = "nothing" if answer is None else f"a {type(answer).__name__}"
+            return f"it returned {given} and should return a whole number of chunks."
+        if answer < 1:
+            return f"{answer} chunks are none: give 1 or more."
+        if answer > max(1, nbytes):
+            return f"{_count(answer)} are more chunks than bytes."
+        best, least = fewest_seconds(nbytes, ranks, link)
+        if _chain_time(answer, nbytes, ranks, link) > most * least:
+            times = _chain_time(answer, nbytes, ranks, link) / least
+            return f"with {_count(answer)} it takes {times:.4g} times as long as with {best}."
+        return None
+
+    return wrong
+
+
+def _count(chunks):
+    return count_text(chunks, "chunk") if chunks < 10**12 else "so many"
+
+
+CHUNKS_HINTS = (
+    "Write the time of the chain as a function of k: (p − 2 + k)(α + n/k·β). Multiply it out. Which part grows with k, "
+    "which one falls?",
+    "kα grows, (p − 2)·n/k·β falls. The sum is least where both are equal: k² = (p − 2)·nβ/α. But k is a whole number, at "
+    "least 1, and a chunk has at least one byte.",
+    "k* = sqrt((p − 2)·n·β/α), or n where α is 0 (and 1 where p is 2). Take of the two whole numbers beside it the one with the "
+    "shorter time, which is not always the nearer one, and keep it between 1 and max(1, n).",
+)
+
+
+# ---------------------------------------------------------------- the chain
+
+LARGE = 2**17
+
+
+def chain_cases():
+    for case in _short_cases():
+        yield _case([row for (row,) in case.given], case.options["root"], machine=LINK)
+    yield _case(drawn(4, 100, torch.int64), 2, machine=LINK)
+    for size, root in ((4, 1), (8, 3)):
+        rows = drawn(size, LARGE)
+        yield _case(rows, root, machine=LINK, says=str(LINK))
+
+
+def _within(part, program, best=False):
+    def most(case):
+        if case.nbytes < LARGE:
+            return None
+        options = {"chunks": fewest_seconds(case.nbytes, case.size, LINK)[0]} if best else {}
+        return part * cost_of(program, case.size, case.nbytes, LINK, **options).time
+
+    return most
+
+
+CHAIN_LEVELS = (
+    Level("within the target", (Limit("on this link", lambda run: run.makespan, _within(0.8, "mst_broadcast"), seconds_text),)),
+    Level(
+        "at the bound",
+        (Limit("on this link", lambda run: run.makespan, _within(1.02, "chain_broadcast", best=True), seconds_text),),
+        "As fast as a chain can be on this link, where its chunks are neither too long nor too many.",
+    ),
+)
+CHAIN_HINTS = (
+    "The chain begins at the root and goes right, round the end, to the rank on the root's left, which sends to nobody. While a "
+    "rank sends on one chunk, the next should come in.",
+    "In step s a rank receives chunk s from its left and sends chunk s − 1 to its right, both in one batch. k chunks take k + 1 "
+    "such steps. The root receives nothing, and who stands left of the root sends nothing.",
+    "k = best_chunks(x.nbytes, size, 1e-6, 1 / 5e9), where size > 1; `parts = got.tensor_split(k)`. Leave out an empty batch.",
+)
+
+
+EXERCISES = {
+    "tree_broadcast": Program(tree_cases, TREE_HINTS, TREE_LEVELS, adds=False, live=2),
+    "best_chunks": Answer(chunks_questions, CHUNKS_HINTS, ("at the bound",)),
+    "chain_broadcast": Program(chain_cases, CHAIN_HINTS, CHAIN_LEVELS, adds=False, live=2),
+}

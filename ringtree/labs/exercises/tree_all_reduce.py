@@ -1,0 +1,219 @@
+"""Lab of chapter 11, "Tree all-reduce": halving and doubling for any number of ranks, and two trees that share the work."""
+
+import torch
+
+from ringtree.cost import Link
+from ringtree.labs.exercise import Answer, Case, Level, Limit, Program, Question
+from ringtree.labs.inputs import drawn, easy
+from ringtree.theory import cost_of
+from ringtree.units import binary_text, bytes_text, seconds_text
+
+TITLE = "Tree all-reduce"
+CHAPTER = 11
+
+
+def _sum(given):
+    return [torch.stack([entry[0] for entry in given]).sum(0)] * len(given)
+
+
+def _power_of_two(size):
+    return size & (size - 1) == 0
+
+
+# ---------------------------------------------------------------- halving and doubling
+
+
+def cases():
+    for rows in [easy(2, 2), easy(3, 3), *(drawn(*each) for each in [(1, 3), (4, 8), (4, 3), (5, 3), (6, 12), (7, 20), (8, 64), (4, 0)])]:
+        yield Case(tuple((row,) for row in rows), _sum, says="fewer numbers than ranks" if 0 < len(rows[0]) < len(rows) else "")
+    for dtype in torch.int64, torch.float64:
+        yield Case(tuple((row,) for row in drawn(4, 6, dtype)), _sum)
+
+
+def folded_rounds(case):
+    """2⌊lg p⌋, and two more where ranks are left over: Thakur, Rabenseifner and Gropp 2005."""
+    return 2 * (case.size.bit_length() - 1) + 2 * (not _power_of_two(case.size))
+
+
+def folded_bytes(case):
+    return (2 if _power_of_two(case.size) else 3) * case.nbytes
+
+
+def fewest_rounds(case):
+    return 2 * (case.size - 1).bit_length()
+
+
+def fewest_bytes(case):
+    """2(p−1) chunks, of the longest where p does not divide the vector: where it does, 2(p−1)/p·n."""
+    numbers = case.given[0][0]
+    return 2 * (case.size - 1) * -(-numbers.numel() // case.size) * numbers.element_size()
+
+
+def _limits(rounds, nbytes):
+    return (
+        Limit("rounds", lambda run: run.rounds, rounds),
+        Limit("through the busier port of the busiest rank", lambda run: run.busiest_port, nbytes, binary_text),
+    )
+
+
+HALVING_LEVELS = (
+    Level("within the target", _limits(folded_rounds, folded_bytes)),
+    Level(
+        "at the bound",
+        _limits(fewest_rounds, fewest_bytes),
+        "2(p−1)/p·n bytes, the bound of Patarasuk and Yuan (2009), in 2⌈lg p⌉ rounds for every p.",
+    ),
+)
+HALVING_HINTS = (
+    "First the powers of two. Partners at distance p/2, p/4, … 1 swap halves and add; then they go the same way back and swap "
+    "what is finished. Keep a list of (partner, what I kept, what I gave away), and walk it backwards.",
+    "Now the ranks that are too many for a power of two. Let each of them send its whole vector to a neighbour at the start, "
+    "who adds it, works for both, and sends the result back at the end. That is within the target. (A message alone goes "
+    "into a batch of one: NCCL's first batch waits for all ranks, and none may come to it late because of a plain send.)",
+    "At the bound nobody works for two: Bruck's reduce-scatter (chapter 9) and then Bruck's all-gather (chapter 8). With "
+    "`places = chunks[rank:] + chunks[:rank]`, for distance 4, 2, 1: send places[distance : 2·distance] to rank + distance, "
+    "and add what comes from rank − distance to the first places. Then for 1, 2, 4 the same messages the other way, copied.",
+)
+
+
+# ---------------------------------------------------------------- the trees
+
+
+def heaps(size):
+    """By tree, each rank's parent: two binary trees in which only rank 0 has children in both."""
+    first = [None] + [rank // 2 for rank in range(1, size)]
+    mirrored = [size - rank for rank in range(size)]
+    return [first, [None] + [mirrored[mirrored[rank] // 2] % size for rank in range(1, size)]]
+
+
+def _not_trees(answer, size):
+    """What keeps an answer from being the parents in two binary trees, in a sentence; or None."""
+    if not isinstance(answer, list | tuple) or len(answer) != 2 or not all(isinstance(tree, list | tuple) for tree in answer):
+        return "it should return two lists: for each tree, the parent of every rank"
+    for name, tree in zip("AB", answer):
+        if len(tree) != size:
+            return f"tree {name} has {len(tree)} entries, and there are {size} ranks"
+        if tree[0] is not None:
+            return f"in tree {name} rank 0 has the parent {tree[0]!r}: it is the root, and should have None"
+        for rank in range(1, size):
+            if type(tree[rank]) is not int or not 0 <= tree[rank] < size:
+                return f"in tree {name} rank {rank} has the parent {tree[rank]!r}: it should be a rank, 0 to {size - 1}"
+        for rank in range(size):
+            if len(below := _children(tree, rank)) > 2:
+                return f"in tree {name} rank {rank} has {len(below)} children, and a binary tree has two at most"
+            if _depth(tree, rank) is None:
+                return f"in tree {name} the way up from rank {rank} never comes to rank 0"
+    return None
+
+
+def _children(tree, rank):
+    return [child for child, parent in enumerate(tree) if parent == rank and child]
+
+
+def _depth(tree, rank):
+    for steps in range(len(tree)):
+        if rank == 0:
+            return steps
+        rank = tree[rank]
+    return None
+
+
+def _busy_in_both(answer, size):
+    for rank in range(1, size):
+        if all(below := [_children(tree, rank) for tree in answer]):
+            return f"rank {rank} has children in both trees, {below[0]} and {below[1]}: who works in one should be a leaf in the other"
+    return None
+
+
+def _too_deep(answer, size):
+    most = (size - 1).bit_length()
+    for name, tree in zip("AB", answer):
+        for rank in range(size):
+            if (steps := _depth(tree, rank)) > most:
+                return f"in tree {name} rank {rank} is {steps} steps from the root, where ⌈lg p⌉ = {most} are enough"
+    return None
+
+
+def questions():
+    for size in [2, 3, 4, 5, 1, 6, 7, 8, 9, 12, 13, 16, 31, 64]:
+        says = "1 rank" if size == 1 else f"{size} ranks"
+        for level, wrong in enumerate((_not_trees, _busy_in_both, _too_deep)):
+            yield Question((size,), lambda answer, size=size, wrong=wrong: _not_trees(answer, size) or wrong(answer, size), says, level)
+
+
+TREES_HINTS = (
+    "Take tree A first. A heap is the shortest way to write a binary tree: the children of r are 2r and 2r + 1. With root 0 "
+    "and its one child 1, who is the parent of r?",
+    "In that heap only the ranks up to (p − 1)/2 have children. So in tree B let the upper half have them: it is the same heap "
+    "with the ranks counted from the other end.",
+    "Tree A: rank // 2. Tree B: call rank r by the number p − r; its parent has the number (p − r) // 2, and that is rank "
+    "p − (p − r) // 2, or the root 0 where the number is 0.",
+)
+
+
+# ---------------------------------------------------------------- two trees
+
+LINK = Link.of(1e-6, bandwidth=5e9)
+LARGE = 2**16
+
+
+def tree_cases():
+    for size, length in [(2, 4), (3, 6), (4, 16), (5, 8), (1, 3), (4, 1), (6, 40), (8, 33), (4, 64)]:
+        rows = easy(size, length) if size == 2 else drawn(size, length)
+        yield Case(tuple((row, heaps(size)) for row in rows), _sum)
+    rows = drawn(7, LARGE)
+    yield Case(tuple((row, heaps(7)) for row in rows), _sum, machine=LINK, says="α 1 µs, 5 GB/s")
+
+
+def along_its_edges(run):
+    """Complains unless each half of the vector went up and down its own tree, and nothing went elsewhere."""
+    _, parents = run.case.given[0]
+    wanted = {}
+    for half, tree in zip(run.case.given[0][0].tensor_split(2), parents):
+        for child, parent in enumerate(tree):
+            for way in [(child, parent), (parent, child)] if child else ():
+                wanted[way] = wanted.get(way, 0) + half.nbytes
+    sent = {}
+    for each in run.trace:
+        sent[each.src, each.dst] = sent.get((each.src, each.dst), 0) + each.nbytes
+    for src, dst in sorted({*wanted, *sent}):
+        has, should = sent.get((src, dst), 0), wanted.get((src, dst), 0)
+        if has != should:
+            asked = f"{bytes_text(should)}, the half of each tree that joins the two" if should else "no tree joins the two"
+            return f"the sum is right, but rank {src} sent {bytes_text(has)} to rank {dst}: {asked}"
+    return None
+
+
+def _within(part, program, **options):
+    def most(case):
+        numbers = case.given[0][0]
+        return part * cost_of(program, case.size, numbers.nbytes, LINK, **options).time if numbers.numel() == LARGE else None
+
+    return (Limit("for 262 KB on 7 ranks", lambda run: run.makespan, most, seconds_text),)
+
+
+TREE_LEVELS = (
+    Level("within the target", _within(0.75, "mst_all_reduce")),
+    Level(
+        "at the bound",
+        _within(1.1, "two_trees_all_reduce", chunks=8),
+        "Within a tenth of this book's two trees in 8 chunks, which follow Sanders, Speck and Träff (2009).",
+    ),
+)
+TREE_HINTS = (
+    "Cut each half into chunks: `pieces = [half.tensor_split(8) for half in total.tensor_split(2)]`. A rank can receive chunk "
+    "k + 1 from a child while it sends chunk k to its parent. For that both must be in one batch_isend_irecv.",
+    "Let a rank's height be 0 for a leaf, else one more than that of its highest child. In step s a rank of height h sends "
+    "chunk s − h up, if there is such a chunk. So each rank knows for each child which chunk comes in step s. Put the "
+    "messages of both trees into the step's batch, first those of tree A, then of tree B.",
+    "Down it is the same with depths: in step s what goes to a child of depth d is chunk s − d + 1. In pseudocode, up: "
+    "for s in range(chunks + tallest): for each tree, for each child c ≥ 1 with parent p: k = s − height(c); if 0 ≤ k < chunks: "
+    "c sends pieces[tree][k] to p, and p receives it into a tensor of its own and adds it after the batch.",
+)
+
+
+EXERCISES = {
+    "halving_doubling": Program(cases, HALVING_HINTS, HALVING_LEVELS, live=2),
+    "trees": Answer(questions, TREES_HINTS, ("within the target", "at the bound")),
+    "two_trees": Program(tree_cases, TREE_HINTS, TREE_LEVELS, also=along_its_edges),
+}

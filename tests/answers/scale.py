@@ -1,0 +1,82 @@
+"""Answers to the lab "Scale"."""
+
+HEAD = "from ringtree.labs.exercises.scale import Layout, fits, memory, step_seconds\n"
+CHOOSE = HEAD + """
+def divisors(number):
+    return [each for each in range(1, number + 1) if number % each == 0]
+
+def choose(model, cluster, gpus):
+    best = None
+    for tensor in divisors(gpus):
+        for pipeline in divisors(gpus // tensor):
+            data = gpus // tensor // pipeline
+            for microbatches in divisors(model.sequences // data) if model.sequences % data == 0 else ():
+                layout = Layout(tensor, pipeline, data, microbatches)
+                if fits(model, layout) and memory(model, layout) <= cluster.memory:
+                    seconds = step_seconds(model, layout, cluster)
+                    if best is None or seconds < best[0]:
+                        best = seconds, layout
+    return best and best[1]
+"""
+FEWEST = CHOOSE + """
+def fewest_gpus(model, cluster, tokens, days):
+    for gpus in [2**k for k in range(3, 14)]:
+        layout = choose(model, cluster, gpus)
+        if layout and step_seconds(model, layout, cluster) * tokens / model.tokens <= days * 86400:
+            return gpus
+"""
+FIRST = HEAD + """
+def choose(model, cluster, gpus):
+    for tensor in ORDER:
+        for pipeline in (1, 2, 4, 8, 16, 32, 64):
+            data = gpus // tensor // pipeline
+            for microbatches in (512, 256, 128, 64, 32, 16, 8, 4, 2, 1):
+                layout = Layout(tensor, pipeline, data, microbatches)
+                if data and tensor * pipeline * data == gpus and fits(model, layout) and memory(model, layout) <= cluster.memory:
+                    return layout
+"""
+RIGHT = {
+    "choose": {"all of them, sorted": HEAD + """
+import itertools
+def choose(model, cluster, gpus):
+    powers = [2**k for k in range(11)]
+    halves = [3 * 2**k for k in range(10)]
+    found = []
+    for tensor, pipeline, microbatches in itertools.product(powers, powers + halves, powers + halves):
+        if gpus % (tensor * pipeline) == 0:
+            layout = Layout(tensor, pipeline, gpus // (tensor * pipeline), microbatches)
+            if fits(model, layout) and memory(model, layout) <= cluster.memory:
+                found.append(layout)
+    return min(found, key=lambda each: step_seconds(model, each, cluster))
+"""},
+    "fewest_gpus": {"from above": CHOOSE + """
+def fewest_gpus(model, cluster, tokens, days):
+    answer = None
+    for k in range(13, 2, -1):
+        layout = choose(model, cluster, 2**k)
+        if layout is not None and step_seconds(model, layout, cluster) * (tokens / model.tokens) / 86400 <= days:
+            answer = 2**k
+    return answer
+"""},
+}
+WRONG = {
+    "choose": {
+        "data alone": (HEAD + "def choose(model, cluster, gpus):\n    return Layout(1, 1, gpus, 1)", "which needs .* on a GPU of 80 GB"),
+        "the first that fits": (FIRST.replace("ORDER", "(1, 2, 4, 8)"), "Not yet (within the target|at the bound)"),
+        "tensor over all": (FIRST.replace("ORDER", "(64, 32, 16)"), "Not yet within the target"),
+        "always eight": (FIRST.replace("ORDER", "(8,)"), "Not yet"),
+        "the roomiest": (CHOOSE.replace("seconds = step_seconds(model, layout, cluster)", "seconds = memory(model, layout)"), "Not yet within the target"),
+        "room forgotten": (CHOOSE.replace(" and memory(model, layout) <= cluster.memory", ""), "which needs"),
+        "too many GPUs": (HEAD + "def choose(model, cluster, gpus):\n    return Layout(8, 8, gpus, 8)", "GPUs and not 64"),
+        "a tuple": ("def choose(model, cluster, gpus):\n    return 8, 8, gpus // 64, 8", r"return a Layout\("),
+        "uneven": (HEAD + "def choose(model, cluster, gpus):\n    return Layout(1, gpus, 1, 7)", "do not come out even"),
+    },
+    "fewest_gpus": {
+        "the compute alone": (FEWEST.replace("step_seconds(model, layout, cluster) *", "6 * model.parameters * model.tokens / (gpus * cluster.flops) *"), r"need \d+\.\d days"),
+        "all there are": ("def fewest_gpus(model, cluster, tokens, days):\n    return 8192", "are enough"),
+        "a step for a token": (FEWEST.replace(" / model.tokens", ""), "returned None"),
+        "hours for days": (FEWEST.replace("86400", "3600"), "are enough|returned None"),
+        "the first with room": (FEWEST.replace("if layout and step_seconds(model, layout, cluster) * tokens / model.tokens <= days * 86400", "if layout"), r"which need \d+\.\d days"),
+        "no power of two": ("def fewest_gpus(model, cluster, tokens, days):\n    return 100", "return a power of two"),
+    },
+}
