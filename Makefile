@@ -1,6 +1,7 @@
 # make book   the book, its cells executed on live ranks (SHARE_GPUS=1: several ranks a GPU)
 # make test   everything that proves the project
 # make lab    JupyterLab on the notebooks
+# make labs   make the learners' notebooks, labs/release, from labs/source, and the page of verdicts
 # make notebooks   run the notebooks again and store their outputs, text only
 # make gpu-record   on a machine with an NVIDIA GPU: run everything over NCCL and record it (ARGS=--help)
 # make lock   resolve requirements.txt again into requirements.lock (ARGS=--upgrade: to the newest versions)
@@ -23,7 +24,7 @@ NBVAL := --nbval --nbval-cell-timeout 300 --nbval-sanitize-with tests/nbval_sani
 # Kernels that two test workers start at once must not race for ports.
 book test notebooks gpu-record: export JUPYTER_DEFAULT_PROVISIONER_NAME := ringtree-unix-sockets
 
-.PHONY: book test lab notebooks gpu-record lock clean distclean
+.PHONY: book test lab labs notebooks gpu-record lock clean distclean
 .DEFAULT_GOAL := book
 
 book: $(READY)
@@ -40,6 +41,10 @@ test: $(READY)
 
 lab: $(READY)
 	@$(RUN) -m jupyter lab --notebook-dir . $(ARGS)
+
+labs: $(READY)
+	@$(RUN) -m ringtree.labs release
+	@$(RUN) tests/graded.py
 
 notebooks: $(READY)
 	@$(RUN) book/normalise.py --execute

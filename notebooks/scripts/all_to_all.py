@@ -46,6 +46,7 @@ def main():
     pairwise_all_to_all(places, blocks, dist)
     dist.all_to_all_single(theirs, whole)
     assert torch.equal(mine, theirs), f"rank {rank}: not what PyTorch has"
+    dist.barrier()  # nobody gets past it if one rank found a difference
     if rank == 0:
         print(f"{dist.get_backend()}, {size} ranks: ours equals PyTorch's")
     calls = {

@@ -53,6 +53,7 @@ def main():
     dist.reduce(theirs, dst=0)
     # Only the root has the result: what the others have is left over.
     assert rank != 0 or torch.equal(mine, theirs), "not what PyTorch has"
+    dist.barrier()  # nobody gets past it if one rank found a difference
     if rank == 0:
         print(f"{dist.get_backend()}, {size} ranks: ours equals PyTorch's")
     calls = {

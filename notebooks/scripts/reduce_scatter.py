@@ -49,6 +49,7 @@ def main():
     ring_reduce_scatter(mine, dist)
     dist.reduce_scatter(theirs, shards)
     assert torch.equal(shard, theirs), f"rank {rank}: not what PyTorch has"
+    dist.barrier()  # nobody gets past it if one rank found a difference
     if rank == 0:
         print(f"{dist.get_backend()}, {size} ranks: ours equals PyTorch's")
     calls = {

@@ -55,7 +55,7 @@ class Case:
         dtypes = {str(each.dtype).removeprefix("torch.") for given in self.given for each in tensors(given)}
         details = [f"on {count_text(self.size, 'rank')}"]
         details += [f"{numbers} ({', '.join(sorted(dtypes))}) each"] if dtypes else []
-        details += [f"{name}={value}" for name, value in self.options.items()]
+        details += [f"{name}={getattr(value, '__name__', value)}" for name, value in self.options.items()]
         return ", ".join(details + ([self.says] if self.says else []))
 
 
@@ -87,7 +87,7 @@ class Run:
             moment
             for each in self.trace
             if rank in (each.src, each.dst)
-            for moment in ((each.posted, 1), (each.end, -1))
+            for moment in ((each.send_posted if rank == each.src else each.recv_posted, 1), (each.end, -1))
         )
         now = most = 0
         for _, step in sorted(moments, key=lambda moment: (moment[0], moment[1])):
@@ -154,11 +154,13 @@ class Answer:
     """An exercise whose answer is a function of data: a fit, a choice, a diagnosis, a layout.
 
     questions(): the calls, the simplest first. hints: from the gentlest to the plainest. levels: names of those above "right".
+    without: functions of this package that it may not call.
     """
 
     questions: Callable
     hints: tuple[str, ...]
     levels: tuple[str, ...] = ()
+    without: tuple[Callable, ...] = ()
 
 
 def tensors(value):

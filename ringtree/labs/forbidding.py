@@ -37,20 +37,26 @@ def without_ready_made():
     An algorithm is stopped at its code, not at its name: an import from before, or another name, makes no difference. The
     simulator's collectives run those algorithms, and so stop too.
     """
-    stopped = {}
-    for name in algorithms.__all__:
-        function = getattr(algorithms, name)
-        if isinstance(function, types.FunctionType):
-            stopped[function] = function.__code__
+    ours = [getattr(algorithms, name) for name in algorithms.__all__]
     replaced = {name: getattr(real, name) for name in call_names() if hasattr(real, name)}
+    with without(each for each in ours if isinstance(each, types.FunctionType)):
+        try:
+            for name in replaced:
+                setattr(real, name, _refusing(replaced[name]))
+            yield
+        finally:
+            for name, function in replaced.items():
+                setattr(real, name, function)
+
+
+@contextlib.contextmanager
+def without(functions):
+    """Each of these functions raises Forbidden in here: it is stopped at its code."""
+    stopped = {function: function.__code__ for function in functions}
     try:
         for function in stopped:
             function.__code__ = _refuse.__code__
-        for name in replaced:
-            setattr(real, name, _refusing(replaced[name]))
         yield
     finally:
         for function, code in stopped.items():
             function.__code__ = code
-        for name, function in replaced.items():
-            setattr(real, name, function)

@@ -11,7 +11,7 @@ import torch
 
 from ringtree.labs.comparing import difference, parts
 from ringtree.labs.exercise import Answer, Case, Run
-from ringtree.labs.forbidding import Forbidden, without_ready_made
+from ringtree.labs.forbidding import Forbidden, without, without_ready_made
 from ringtree.simulated import ProgramError, simulate
 from ringtree.simulated.deadline import Deadline, TimeIsUp
 from ringtree.units import count_text
@@ -141,9 +141,12 @@ def _judge_answer(name, function, exercise, deadline):
         if question.level > reached:
             break
         try:
-            with Deadline(max(0.5, deadline - time.monotonic())):
+            with Deadline(max(0.5, deadline - time.monotonic())), without(exercise.without):
                 answer = function(*question.arguments)
             wrong = question.wrong(answer)
+        except Forbidden:
+            names = " or ".join(each.__name__ for each in exercise.without)
+            wrong = f"it calls {names}: here you are to do without."
         except TimeIsUp:
             wrong = "had not ended when its time was up: does it loop?"
         except Exception as error:

@@ -55,6 +55,11 @@ class Lab:
         self.name = name
         self._module, self._ranks, self._timeout, self._namespace = module, ranks, timeout, namespace
 
+    @property
+    def given(self):
+        """What a lab gives its learner to work with, in the order that its notebook names it."""
+        return self._module.GIVEN
+
     def check(self, name):
         """Try the learner's function `name`; print what was tried and how far it came, or raise CheckFailed with what is wrong.
 

@@ -210,6 +210,7 @@ BUDGET_HINTS = (
 )
 
 
+GIVEN = Cluster, Layout, Model, fits, memory, step_seconds
 EXERCISES = {
     "choose": Answer(layout_questions, LAYOUT_HINTS, ("within the target", "at the bound")),
     "fewest_gpus": Answer(budget_questions, BUDGET_HINTS),

@@ -1,0 +1,192 @@
+"""Lab of chapter 13, "All-to-all": blocks of unknown length, tokens to experts and back, and an order without jams."""
+
+import torch
+
+from ringtree.cost import Link
+from ringtree.labs.exercise import Case, Level, Limit, Program
+from ringtree.labs.inputs import drawn, easy, whole_numbers
+from ringtree.theory import cost_of
+from ringtree.units import binary_text, seconds_text
+
+TITLE = "All-to-all"
+CHAPTER = 13
+PORT = "through the busier port of the busiest rank"
+COUNT = 8  # bytes of a count
+
+
+def _busiest(run):
+    return run.busiest_port
+
+
+def _busiest_of(traffic):
+    """Bytes through the busier port of the busiest rank; traffic[i][j]: from rank i to rank j."""
+    size = len(traffic)
+    out = [sum(row) - row[rank] for rank, row in enumerate(traffic)]
+    into = [sum(row[rank] for row in traffic) - traffic[rank][rank] for rank in range(size)]
+    return max(out + into)
+
+
+# ---------------------------------------------------------------- without jams
+
+LINK = Link.of(5e-6, bandwidth=10e9)
+BLOCK = 4096
+
+
+def _transposed(given):
+    return [[blocks[rank] for (blocks,) in given] for rank in range(len(given))]
+
+
+def pairwise_cases():
+    for size, length in [(2, 1), (3, 2), (1, 2), (4, 3), (5, 2), (6, 1), (7, 3), (4, 0), (8, BLOCK), (4, 2)]:
+        dtype = torch.float64 if (size, length) == (4, 2) else torch.float32
+        rows = easy(size, size * length, dtype) if size == 2 else drawn(size, size * length, dtype)
+        yield Case(tuple((list(row.view(size, length)),) for row in rows), _transposed, machine=LINK, says="α 5 µs, 10 GB/s")
+
+
+def coming_at_once(run):
+    """The most messages that were under way to one rank at the same time."""
+    most = 0
+    for rank in range(run.case.size):
+        coming = [each for each in run.trace if each.dst == rank]
+        for each in coming:
+            most = max(most, sum(other.send_posted <= each.send_posted < other.end for other in coming))
+    return most
+
+
+def _times(part):
+    return lambda case: part * cost_of("pairwise_all_to_all", case.size, case.nbytes, LINK).time
+
+
+PAIRWISE_LEVELS = (
+    Level("within the target", (Limit("from the first start to the last end", lambda run: run.makespan, _times(2), seconds_text),)),
+    Level(
+        "at the bound",
+        (
+            Limit("from the first start to the last end", lambda run: run.makespan, _times(1.001), seconds_text),
+            Limit("messages on their way to one rank at once", coming_at_once, lambda case: 1),
+        ),
+        "(p−1)(α + n/p·β): each port takes in p−1 blocks, one after the other, and never waits.",
+    ),
+)
+PAIRWISE_HINTS = (
+    "Look at who sends to whom in one step. If two ranks send to the same one, one of them waits. Find a rule that gives each "
+    "rank another receiver, in every step.",
+    "In step s = 1 … p − 1 rank r sends to rank r + s, modulo p. Then exactly one rank sends to r: which?",
+    "From rank r − s. Put the send of blocks[to] and the receive from `source` into one batch_isend_irecv, and wait for both "
+    "before the next step. Receive into `torch.empty_like(blocks[rank])`, and copy your own block.",
+)
+
+
+# ---------------------------------------------------------------- blocks of unknown length
+
+
+def exchange_cases():
+    for size, most in [(2, 2), (3, 3), (1, 4), (4, 5), (5, 4), (6, 9), (7, 3), (8, 6), (4, 0), (3, 5), (4, 7)]:
+        dtype = torch.int64 if (size, most) == (3, 5) else torch.float32
+        counts = [whole_numbers(size, 0, most) for _ in range(size)]
+        if size == 2:
+            counts = [[1, 2], [2, 0]]
+        if size == 8:
+            counts = [[0] * 8 for _ in range(7)] + [[5, 0, 5, 0, 5, 0, 5, 0]]
+        longest = max(map(sum, counts))
+        rows = easy(size, longest, dtype) if size == 2 else drawn(size, longest, dtype)
+        says = "only rank 7 sends" if size == 8 else "nobody sends" if most == 0 else ""
+        yield Case(tuple((row[: sum(count)].clone(), count) for row, count in zip(rows, counts)), _arrived, says=says)
+
+
+def _arrived(given):
+    blocks = [tokens.split(counts) for tokens, counts in given]
+    return [torch.cat([each[rank] for each in blocks]) for rank in range(len(given))]
+
+
+def _traffic(case):
+    return [[count * tokens.element_size() for count in counts] for tokens, counts in case.given]
+
+
+def _counted(extra):
+    return lambda case: _busiest_of(_traffic(case)) + extra * (case.size - 1)
+
+
+EXCHANGE_LEVELS = (
+    Level("within the target", (Limit(PORT, _busiest, _counted(8 * COUNT), binary_text),)),
+    Level(
+        "at the bound",
+        (
+            Limit(PORT, _busiest, _counted(COUNT), binary_text),
+            Limit("rounds", lambda run: run.rounds, lambda case: 2 * (case.size - 1)),
+        ),
+        "Every number travels once, and beside it one count of 8 bytes for each pair of ranks.",
+    ),
+)
+EXCHANGE_HINTS = (
+    "A receiver has to give a tensor of the right length before the message comes. Who knows that length, and how does the "
+    "receiver learn it?",
+    "Two times the same loop: in step s = 1 … p − 1 send to rank r + s and receive from rank r − s. First one number, the "
+    "count; then the block. Your own block needs no message.",
+    "`counts_in = [torch.empty(1, dtype=torch.int64) for _ in range(size)]`, send `torch.tensor([counts[to]])`. Then "
+    "`came = [tokens.new_empty(int(count)) for count in counts_in]`, send `blocks[to]` of `blocks = tokens.split(counts)`, "
+    "and return `torch.cat(came)`.",
+)
+
+
+# ---------------------------------------------------------------- tokens to experts
+
+CHOICES = 2  # experts for each token
+
+
+def expert_cases():
+    for size, most in [(2, 2), (3, 3), (4, 1), (4, 6), (5, 4), (7, 5), (8, 9), (4, 8)]:
+        numbers = [2] * size if size == 2 else whole_numbers(size, 0, most)
+        if (size, most) == (4, 6):
+            numbers = [0, 5, 1, 3]
+        rows = drawn(size, max(*numbers, 1))
+        factors = drawn(1, size)[0].tolist()
+        given = []
+        for rank, number in enumerate(numbers):
+            firsts = torch.tensor(whole_numbers(number, 0, size - 1), dtype=torch.int64)
+            seconds = (firsts + 1 + torch.tensor(whole_numbers(number, 0, size - 2), dtype=torch.int64)) % size
+            weights = torch.tensor(whole_numbers(number, 1, 3)).view(-1, 1) / 4
+            tokens = rows[rank][:number].clone()
+            experts = torch.stack([firsts, seconds], 1)
+            given.append((tokens, experts, torch.cat([weights, 1 - weights], 1), factors[rank]))
+        yield Case(tuple(given), _weighted, says="rank 0 has no tokens" if numbers[0] == 0 else "")
+
+
+def _weighted(given):
+    factors = torch.tensor([factor for *_, factor in given])
+    return [tokens * (weights * factors[experts]).sum(1) for tokens, experts, weights, _ in given]
+
+
+def _there_and_back(extra):
+    def most(case):
+        pairs = [torch.bincount(experts.view(-1), minlength=case.size).tolist() for _, experts, _, _ in case.given]
+        both = [[4 * (pairs[i][j] + pairs[j][i]) for j in range(case.size)] for i in range(case.size)]
+        return _busiest_of(both) + extra * COUNT * (case.size - 1)
+
+    return most
+
+
+EXPERT_LEVELS = (
+    Level("within the target", (Limit(PORT, _busiest, _there_and_back(8), binary_text),)),
+    Level(
+        "at the bound",
+        (Limit(PORT, _busiest, _there_and_back(1), binary_text),),
+        "Every token goes once to each of its experts and comes once back; the counts are exchanged once.",
+    ),
+)
+EXPERT_HINTS = (
+    "A token with two experts is two tokens with one expert each: `tokens.repeat_interleave(2)` beside `experts.view(-1)`. "
+    "Sort them by expert, and remember the order.",
+    "`order = goals.argsort(stable=True)` and `sends = torch.bincount(goals, minlength=size)`. Exchange the counts with "
+    "dist.all_to_all_single, then the tokens, with the counts as lists. Multiply what came by your factor. Send it back: "
+    "the same call with the two lists of counts swapped.",
+    "What comes back is in the sorted order: `result[order] = back` undoes it (`order.argsort()` would do, too; `back[order]` "
+    "sorts once more). Then `(result.view(-1, 2) * weights).sum(1)`.",
+)
+
+
+EXERCISES = {
+    "without_jams": Program(pairwise_cases, PAIRWISE_HINTS, PAIRWISE_LEVELS),
+    "exchange": Program(exchange_cases, EXCHANGE_HINTS, EXCHANGE_LEVELS),
+    "to_experts": Program(expert_cases, EXPERT_HINTS, EXPERT_LEVELS, builtin=True, adds=False),
+}

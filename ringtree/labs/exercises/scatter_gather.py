@@ -1,0 +1,139 @@
+"""Lab of chapter 7, "Scatter and gather": shards of several lengths, over a tree, and how long each of them should be."""
+
+import heapq
+
+import torch
+
+from ringtree.labs.exercise import Answer, Case, Level, Limit, Program, Question
+from ringtree.labs.inputs import drawn, easy, whole_numbers
+from ringtree.theory import lower_bound
+from ringtree.units import binary_text, count_text
+
+TITLE = "Scatter and gather"
+CHAPTER = 7
+
+
+# ---------------------------------------------------------------- how many for each
+
+SPEEDS = [
+    (6, (1.0, 1.0)), (6, (1.0, 2.0)), (10, (1.0, 1.0, 1.0, 1.0)), (100, (2.0, 2.0, 2.0, 5.0)), (3, (4.0, 4.0, 1.0, 4.0)),
+    (0, (1.0, 3.0)), (512, (1.0, 1.5, 1.1, 4.0, 1.0, 1.0, 2.5, 1.0)),
+]  # fmt: skip
+CLOSE = [(10, (1.0, 1.5, 2.5)), (11, (2.0, 3.0, 7.0)), (7, (3.0, 2.0, 2.0, 2.0)), (25, (5.0, 4.0, 1.0, 1.0)), (9, (7.0, 3.0, 3.0))]
+
+
+def shares_questions():
+    for level, asked in enumerate((SPEEDS, CLOSE)):
+        for samples, seconds in asked:
+            says = f"{count_text(samples, 'sample')}, {', '.join(f'{each:g}' for each in seconds)} s each"
+            yield Question((samples, list(seconds)), _too_long(samples, seconds, (1.1, 1 + 1e-9)[level]), says, level)
+
+
+def _best(samples, seconds):
+    """Seconds until the last rank has ended, where each sample goes to who would be ready with it first."""
+    ready, last = [(each, each) for each in seconds], 0.0
+    heapq.heapify(ready)
+    for _ in range(samples):
+        last, each = ready[0]
+        heapq.heapreplace(ready, (last + each, each))
+    return last
+
+
+def _too_long(samples, seconds, most):
+    def wrong(answer):
+        if not (isinstance(answer, list | tuple) and len(answer) == len(seconds) and all(type(each) is int for each in answer)):
+            return f"it returned {_short(answer)} and should return a list of {len(seconds)} whole numbers."
+        if min(answer) < 0:
+            return f"rank {answer.index(min(answer))} gets {min(answer)} samples: that is less than none."
+        if sum(answer) != samples:
+            return f"{_short(answer)} are {sum(answer)} samples, and there are {samples}."
+        took, least = max(count * each for count, each in zip(answer, seconds)), _best(samples, seconds)
+        if took > most * least:
+            last = max(range(len(answer)), key=lambda rank: answer[rank] * seconds[rank])
+            return f"{_short(answer)} takes {took:g} s, for so long rank {last} computes; {least:g} s are enough, {took / least:.3g} times as long as that it is now."
+        return None
+
+    return wrong
+
+
+def _short(value):
+    text = repr(value) if isinstance(value, list | tuple | int | float) else f"a {type(value).__name__}"
+    return text if len(text) < 80 else f"{text[:70]} …"
+
+
+SHARES_HINTS = (
+    "All ranks should end at about the same time. A rank that needs twice as long for a sample should get how many?",
+    "In proportion to the speed, 1 / seconds: that is a fraction. Round down, and some samples are left over. Who takes one more "
+    "sample with the least harm?",
+    "Give the samples one after the other, each to the rank that would be ready with it first: the one with the smallest "
+    "(counts[rank] + 1) * seconds[rank].",
+)
+
+
+# ---------------------------------------------------------------- scatter and gather
+
+LENGTHS = [
+    ((1, 2), 0), ((2, 1), 1), ((1, 2, 3), 0), ((2,), 0), ((2, 0, 1), 2), ((3, 1, 2), 1), ((1, 2, 3, 4), 0), ((5, 0, 2, 1), 2), ((0, 0, 4, 0), 1),
+    ((2, 3, 1, 4, 2), 4), ((1, 1, 7, 1, 1, 2), 3), ((3, 2, 1, 1, 2, 3, 4), 5), ((2, 2, 2, 2, 2, 2, 2, 2), 0), ((1, 0, 3, 5, 2, 0, 4, 1), 6),
+    ((4, 1, 3, 2), 3), ((4, 1, 3, 2), 3),
+]  # fmt: skip
+
+
+def _lists(filled):
+    """Cases in which rank r's list holds numbers where filled(r, shard, root); elsewhere it is room, whose numbers mean nothing."""
+    for number, (lengths, root) in enumerate(LENGTHS):
+        size, dtype = len(lengths), torch.int64 if number == 6 else torch.float64 if number == 14 else torch.float32
+        rows = (easy if number == 0 else drawn)(size, max(lengths), dtype)
+        whole = [row[:length] for row, length in zip(rows, lengths)]
+        room = [torch.tensor(whole_numbers(length, 900, 999), dtype=dtype) for length in lengths]
+        given = [[shard if filled(rank, each, root) else empty for each, (shard, empty) in enumerate(zip(whole, room))] for rank in range(size)]
+        yield tuple((each,) for each in given), whole, root
+
+
+def scatter_cases():
+    for given, whole, root in _lists(lambda rank, shard, root: rank == root):
+        yield Case(given, lambda given, whole=whole: whole, {"root": root})
+
+
+def gather_cases():
+    for given, whole, root in _lists(lambda rank, shard, root: rank == shard):
+        yield Case(given, lambda given, whole=whole, root=root: [whole if rank == root else None for rank in range(len(given))], {"root": root})
+
+
+def _through_the_root(case):
+    """All bytes but those that the root keeps."""
+    shards = case.given[case.options["root"]][0]
+    return sum(each.nbytes for each in shards) - shards[case.options["root"]].nbytes
+
+
+def _levels(collective, way):
+    rounds = Limit("rounds", lambda run: run.rounds, lambda case: lower_bound(collective, case.size).rounds)
+    bytes_ = Limit("through the busier port of the busiest rank", lambda run: run.busiest_port, _through_the_root, binary_text)
+    return (
+        Level("within the target", (rounds,)),
+        Level("at the bound", (rounds, bytes_), f"⌈lg p⌉ rounds, and what must go {way} the root goes once (Chan et al. 2007)."),
+    )
+
+
+SCATTER_HINTS = (
+    "The root keeps the shards of its half of the ranks, and sends all those of the other half, in one message, to one rank there. "
+    "Then each half goes on alone.",
+    "A message is one tensor: `torch.cat` of the half's shards. The receiver knows all lengths, `[len(each) for each in shards]`, "
+    "receives into a tensor as long as their sum, and cuts it with `split`.",
+    "The loop is that of the tree broadcast: first, end, middle, partner. What is sent is shards[middle:end] if root < middle, else "
+    "shards[first:middle].",
+)
+GATHER_HINTS = (
+    "A gather is a scatter backwards: the same tree, walked from its leaves. Which rank sends first, and how much has it by then?",
+    "Go through the halves as in the scatter, and only note (root, partner, which shards). Then walk the notes in the other "
+    "order: the partner sends these shards, the root of that half receives them.",
+    "for root, partner, begin, end in reversed(edges): if rank == partner, send torch.cat(shards[begin:end]) to root; if rank == "
+    "root, receive as much, and copy the pieces into shards[begin:end].",
+)
+
+
+EXERCISES = {
+    "shares": Answer(shares_questions, SHARES_HINTS, ("at the bound",)),
+    "scatter_list": Program(scatter_cases, SCATTER_HINTS, _levels("scatter", "out of"), adds=False, keeps=False, live=2),
+    "gather_list": Program(gather_cases, GATHER_HINTS, _levels("gather", "into"), adds=False, keeps=False, live=2),
+}

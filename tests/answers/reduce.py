@@ -1,0 +1,193 @@
+"""Answers to the lab "Reduce"."""
+
+PACKED = '''
+def mean_loss(losses, dist, root):
+    both = losses.new_zeros(2)
+    both[0], both[1] = losses.sum(), losses.numel()
+    dist.reduce(both, dst=root, op=dist.ReduceOp.SUM)
+    return both[0] / both[1]
+'''
+APART = '''
+def mean_loss(losses, dist, root):
+    total, count = losses.sum(), torch.tensor(float(len(losses)), dtype=losses.dtype, device=losses.device)
+    dist.reduce(total, dst=root)
+    dist.reduce(count, dst=root)
+    return total / count
+'''
+BLOCKS = '''
+def ordered_reduce(x, dist, root, combine):
+    """Blocks of 1, 2, 4, … ranks, counted from rank 0; who is the root's block's head is the root itself."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    mine, width = x.clone(), 1
+    def head(block):
+        first = block * width
+        return root if first <= root < first + width else first
+    while width < size:
+        block = rank // width
+        other = block ^ 1
+        if head(block) != rank:
+            return mine
+        if other * width < size:
+            partner = head(other)
+            keeps = rank == root or partner != root and rank < partner
+            if not keeps:
+                dist.send(mine, partner)
+                return mine
+            got = torch.empty_like(x)
+            dist.recv(got, partner)
+            mine = combine(mine, got) if block < other else combine(got, mine)
+        width *= 2
+    return mine
+'''
+CHAIN = '''
+def ordered_reduce(x, dist, root, combine):
+    rank, size = dist.get_rank(), dist.get_world_size()
+    mine, got = x.clone(), torch.empty_like(x)
+    if rank > 0:
+        dist.recv(got, rank - 1)
+        mine = combine(got, mine)
+    if rank + 1 < size:
+        dist.send(mine, rank + 1)
+    if root != size - 1:
+        if rank == size - 1:
+            dist.send(mine, root)
+        if rank == root:
+            dist.recv(mine, size - 1)
+    return mine
+'''
+HALVES = '''
+def long_reduce(x, dist, root):
+    """Halve while the ranks are a power of two, from the root's own numbering; else hand the extra ones in first."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    total, place = x.clone(), (rank - root) % size
+    many = 1
+    while 2 * many <= size:
+        many *= 2
+    def at(place):
+        return (place + root) % size
+    def batch(*entries):
+        for work in dist.batch_isend_irecv([dist.P2POp(*entry) for entry in entries]):
+            work.wait()
+    if place >= many:
+        batch((dist.isend, total, at(place - many)))
+        return total
+    if place + many < size:
+        got = torch.empty_like(total)
+        batch((dist.irecv, got, at(place + many)))
+        total += got
+    parts, first, count = total.tensor_split(many), 0, many
+    trail = []
+    while count > 1:
+        count //= 2
+        lower = place < first + count
+        keep, give = (first, first + count) if lower else (first + count, first)
+        partner = at(place + count if lower else place - count)
+        out = torch.cat(parts[give : give + count])
+        got = torch.cat(parts[keep : keep + count])
+        fresh = torch.empty_like(got)
+        batch((dist.isend, out, partner), (dist.irecv, fresh, partner))
+        for part, more in zip(parts[keep : keep + count], fresh.split([len(part) for part in parts[keep : keep + count]])):
+            part += more
+        trail.append((keep, give, count, partner, lower))
+        first = keep
+    for keep, give, count, partner, lower in reversed(trail):
+        if not lower:
+            batch((dist.isend, torch.cat(parts[keep : keep + count]), partner))
+            break
+        got = torch.cat(parts[give : give + count])
+        batch((dist.irecv, got, partner))
+        for part, more in zip(parts[give : give + count], got.split([len(part) for part in parts[give : give + count]])):
+            part.copy_(more)
+    return total
+'''
+RING = '''
+def long_reduce(x, dist, root):
+    rank, size = dist.get_rank(), dist.get_world_size()
+    total = x.clone()
+    chunks = total.tensor_split(size)
+    for step in range(size - 1):
+        mine = chunks[(rank - step - 2) % size]
+        got = torch.empty_like(mine)
+        for work in dist.batch_isend_irecv([dist.P2POp(dist.isend, chunks[(rank - step - 1) % size], (rank + 1) % size), dist.P2POp(dist.irecv, got, (rank - 1) % size)]):
+            work.wait()
+        mine += got
+    for other in range(size):
+        if other != root and rank == other:
+            dist.send(chunks[other], root)
+        if other != root and rank == root:
+            dist.recv(chunks[other], other)
+    return total
+'''
+TREE = '''
+def long_reduce(x, dist, root):
+    size = dist.get_world_size()
+    place, total, got, far = (dist.get_rank() - root) % size, x.clone(), torch.empty_like(x), 1
+    while far < size:
+        if place % (2 * far) == far:
+            dist.send(total, (place - far + root) % size)
+            break
+        if place % (2 * far) == 0 and place + far < size:
+            dist.recv(got, (place + far + root) % size)
+            total += got
+        far *= 2
+    return total
+'''
+BUILT = "it calls a collective of torch's"
+
+RIGHT = {
+    "mean_loss": {"in one tensor": PACKED},
+    "ordered_reduce": {"blocks that double": BLOCKS},
+    "long_reduce": {"halves, counted from the root": HALVES},
+}
+
+WRONG = {
+    "mean_loss": {
+        "the mean of means": ("def mean_loss(losses, dist, root):\n    mean = losses.mean()\n    dist.reduce(mean, dst=root)\n    return mean / dist.get_world_size()", "on 2 ranks, .* returned .* and should return"),
+        "two messages": (APART, "Not yet at the bound: on 2 ranks, .*2 messages, where 1 are enough"),
+        "everybody gets it": (PACKED.replace("dist.reduce(both, dst=root, op=dist.ReduceOp.SUM)", "dist.all_reduce(both)"), "Not yet at the bound"),
+        "to rank 0": (PACKED.replace("dst=root", "dst=0"), "root=1: rank 1 returned|root=2: rank 2 returned"),
+        "divided by the ranks": (PACKED.replace("both[0] / both[1]", "both[0] / dist.get_world_size()"), "rank 0 returned"),
+        "its own count": (PACKED.replace("both[0] / both[1]", "both[0] / len(losses)"), "rank 0 returned"),
+        "the sum": (PACKED.replace("both[0] / both[1]", "both[0]"), "rank 0 returned"),
+        "rank 0 alone calls": (PACKED.replace("    dist.reduce", "    if dist.get_rank() == root:\n        dist.reduce"), "deadlock|rank"),
+        "ranks without samples stay away": (PACKED.replace("    both =", "    if not len(losses):\n        return losses.sum()\n    both ="), "deadlock"),
+        "two numbers": (PACKED.replace("return both[0] / both[1]", "return both"), r"shape \(2,\) and should return \(\)"),
+        "another type": (PACKED.replace("losses.new_zeros(2)", "torch.zeros(2)"), "numbers of torch.float32 and was given torch.float64"),
+        "state between calls": (PACKED.replace("def mean", "seen = {}\ndef mean").replace("    return both[0] / both[1]", "    seen.setdefault(dist.get_rank(), both.new_zeros(2)).add_(both.to(seen[dist.get_rank()].dtype))\n    return (seen[dist.get_rank()][0] / seen[dist.get_rank()][1]).to(losses.dtype)"), "rank . returned"),
+    },
+    "ordered_reduce": {
+        "a chain": (CHAIN, "Not yet at the bound: on . ranks"),
+        "what comes first": (BLOCKS.replace("combine(mine, got) if block < other else combine(got, mine)", "combine(got, mine)"), "rank 0 returned"),
+        "mine first": (BLOCKS.replace("combine(mine, got) if block < other else combine(got, mine)", "combine(mine, got)"), "root=1.* rank 1 returned"),
+        "counted from the root": (TREE.replace("long_reduce(x, dist, root)", "ordered_reduce(x, dist, root, combine)").replace("total += got", "total = combine(total, got)"), "rank 1 returned"),
+        "only to root 0": (BLOCKS.replace("    rank, size", "    root = 0\n    rank, size"), "root=1.*rank 1 returned"),
+        "right for powers of two": (BLOCKS.replace("        if other * width < size:", "        if True:"), "on 3 ranks.*"),
+        "added": (BLOCKS.replace("combine(mine, got) if block < other else combine(got, mine)", "mine + got"), "rank 0 returned"),
+        "in place": (BLOCKS.replace("    mine, width = x.clone(), 1", "    mine, width = x, 1").replace("mine = combine(mine, got)", "mine[:] = combine(mine, got)").replace("mine = mine[:]", "mine[:]").replace("            mine[:] = combine(mine, got) if", "            mine[:] = combine(mine, got) if"), "rank 0 has changed what it was given"),
+        "one rank forgotten": (BLOCKS.replace("while width < size:", "while 2 * width < size:"), "on 2 ranks.*rank 0 returned"),
+        "in float32": (BLOCKS.replace("x.clone()", "x.float()").replace("empty_like(x)", "empty_like(mine)"), "numbers of torch.float32 and was given torch"),
+        "never waited for": (BLOCKS.replace("dist.send(mine, partner)", "dist.isend(mine, partner)"), "wait"),
+        "received into what it sends": (BLOCKS.replace("combine(mine, got) if", "combine(got, got) if"), "rank . returned"),
+        "the built-in": ("def ordered_reduce(x, dist, root, combine):\n    mine = x.clone()\n    dist.reduce(mine, dst=root)\n    return mine", BUILT),
+        "all to the root": ('def ordered_reduce(x, dist, root, combine):\n    mine, size = x.clone(), dist.get_world_size()\n    if dist.get_rank() != root:\n        dist.send(mine, root)\n        return mine\n    all = [mine if r == root else torch.empty_like(x) for r in range(size)]\n    for r in range(size):\n        if r != root:\n            dist.recv(all[r], r)\n    out = all[0]\n    for each in all[1:]:\n        out = combine(out, each)\n    return out',
+            "Not yet at the bound: on 4 ranks|Not yet at the bound: on 3 ranks"),
+    },
+    "long_reduce": {
+        "the whole tensor up a tree": (TREE, "Not yet within the target: on 8 ranks"),
+        "a ring, then one after the other": (RING, "Not yet within the target: on 8 ranks, .* on this link, where"),
+        "only to root 0": (HALVES.replace("(rank - root) % size", "rank").replace("(place + root) % size", "place"), "rank 1 returned"),
+        "right for powers of two": (HALVES.replace("    if place >= many:", "    assert many == size\n    if place >= many:"), "on 3 ranks, .*AssertionError"),
+        "the extra ones left out": (HALVES.replace("        total += got\n", "", 1), "the part of rank . is missing"),
+        "halves mixed up": (HALVES.replace("keep, give = (first, first + count) if lower", "keep, give = (first + count, first) if lower"), "rank . returned|bytes|deadlock"),
+        "not gathered": (HALVES.replace("reversed(trail)", "[]"), "rank 0 returned"),
+        "gathered in the wrong order": (HALVES.replace("reversed(trail)", "trail"), "rank . returned|deadlock|bytes"),
+        "in place": (HALVES.replace("total, place = x.clone()", "total, place = x"), "rank 0 has changed what it was given"),
+        "added twice": (HALVES.replace("part += more", "part += 2 * more"), "counts 2 times"),
+        "a missing wait": (HALVES.replace("            work.wait()", "            pass"), "may not have arrived|wait"),
+        "right where p divides n": (HALVES.replace("total.tensor_split(many)", "total.split(len(total) // many or 1)"), "on . ranks"),
+        "another dtype": (HALVES.replace("x.clone()", "x.clone().float()"), "numbers of torch.float32 and was given torch"),
+        "the built-in": ("def long_reduce(x, dist, root):\n    y = x.clone()\n    dist.reduce(y, dst=root)\n    return y", BUILT),
+        "the book's": ("from ringtree.algorithms import rabenseifner_reduce\ndef long_reduce(x, dist, root):\n    y = x.clone()\n    rabenseifner_reduce(y, dist, root)\n    return y", BUILT),
+        "state between calls": (HALVES.replace("def long", "kept = {}\ndef long").replace("total, place = x.clone()", "total, place = kept.setdefault((dist.get_rank(), dist.get_world_size(), x.shape, x.dtype), x.clone())"), "rank . returned"),
+    },
+}
