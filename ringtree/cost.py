@@ -64,7 +64,8 @@ class Machine:
     different nodes (left out: the same). ranks_per_node: ranks 0 … r−1 are node 0, and so on
     (left out: one node). cards_per_node: network cards, each of which carries one message out of the
     node and one into it at a time, while its ranks talk inside the node; they share the cards out
-    evenly, in order (left out: a rank has one port for all its messages, inside the node and out of it).
+    evenly, in order, and of several messages at once the α's overlap, as on the cards and links of a
+    real node (left out: a rank has one port for all its messages, each of which holds it for α + nβ).
     """
 
     inside: Link

@@ -31,13 +31,12 @@ The labs' checks are tried themselves, whenever this book's tests run: with our 
 def said(found, levels):
     """A verdict in a few words that do not change from run to run."""
     if found.wrong:
-        where = re.match(r"[^,]+, (on \d+ ranks?)", found.wrong)
         if "it is not yet written" in found.wrong:
             return "not yet written"
         kinds = ("deadlock by NCCL's rules", "deadlock", "it calls a collective of torch's", "had not ended", "is missing", "counts", "has changed what it was given",
                  "may not have arrived", "never waited", "is still being sent", "Error")  # fmt: skip
         kind = next((kind for kind in kinds if kind in found.wrong), "wrong result")
-        return f"fails{f' {where[1]}' if where else ''}: {WORDS.get(kind, kind)}"
+        return f"fails: {WORDS.get(kind, kind)}"
     if found.level < len(levels):
         return f"right, not {levels[found.level]}"
     return f"right, {levels[-1]}" if levels else "right"
@@ -84,7 +83,7 @@ def list_of_labs():
         told = nbformat.read(path, as_version=4).cells[0].source
         minutes = re.search(r"^\*(\d+) minutes\. ", told, re.MULTILINE)[1]
         own = f"{module.CHAPTER:02}-"
-        needs = [each for each in re.findall(r"<../../../(notebooks/\d\d-[\w-]+)>", told) if own not in each]
+        needs = [each for each in re.findall(r"{doc}`../../../(notebooks/\d\d-[\w-]+)`", told) if own not in each]
         place = path.relative_to(LABS / "source").with_suffix("")
         others = ", ".join(f"{{doc}}`../{each}`" for each in dict.fromkeys(needs))
         functions = ", ".join(f"`{name}`" for name in module.EXERCISES)

@@ -24,7 +24,7 @@ import pages  # noqa: E402
 
 MEGABYTE = 10**6
 # In a chapter about measuring, half of the outputs may depend on the machine; elsewhere a quarter.
-MEASURING = {"02-alpha-beta.ipynb", "18-predicting.ipynb"}
+MEASURING = {"02-alpha-beta.ipynb", "16-measuring.ipynb", "18-predicting.ipynb"}
 
 NOTEBOOKS = normalise.stored_notebooks()
 PAGES = sorted(path for path in HTML.rglob("*.html") if "_static" not in path.parts)

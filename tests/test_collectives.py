@@ -137,7 +137,7 @@ def test_no_other_file_of_the_package_lists_the_collectives():
     found = {}
     for path in PACKAGE.rglob("*.py"):
         name = path.relative_to(PACKAGE).as_posix()
-        if name == "collectives.py" or name in NOT_LISTS:
+        if name == "collectives.py" or name in NOT_LISTS or name.startswith("labs/exercises/"):  # a lab speaks of them
             continue
         for node in ast.walk(ast.parse(path.read_text())):
             if len(listed(node)) >= 3:

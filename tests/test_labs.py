@@ -9,6 +9,7 @@ import sys
 import textwrap
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 
 import nbformat
 import pytest
@@ -58,6 +59,9 @@ def learners_cells(lab, change=lambda text: text):
     """The cells of a lab in which learners write, as they stand or changed, run one after the other."""
     notebook = Notebook()
     for cell in nbformat.read(source_of(lab), as_version=4).cells:
+        if cell.id == "start":
+            notebook["lab"] = SimpleNamespace(given=getattr(module_of(lab), "GIVEN", None))
+            notebook.run("\n".join(line for line in cell.source.split("\n") if not re.match(r"(ranks|lab) = ", line)))
         if cell.cell_type == "code" and "### BEGIN SOLUTION" in cell.source:
             notebook.run(change(cell.source))
     return notebook

@@ -405,8 +405,11 @@ def test_links_inside_and_between_nodes_differ():
     }  # fmt: skip
 
 
+BYTES_INSIDE, BYTES_BETWEEN = Link(0.0, 0.25), Link(0.0, 1.25)  # a number of 4 bytes takes 1 s, and 5 s between nodes
+
+
 def test_ranks_of_a_node_can_share_a_card():
-    own, shared = (Machine(Link(1.0, 0.0), Link(5.0, 0.0), ranks_per_node=2, cards_per_node=cards) for cards in (None, 1))
+    own, shared = (Machine(BYTES_INSIDE, BYTES_BETWEEN, ranks_per_node=2, cards_per_node=cards) for cards in (None, 1))
     assert run(swap_with(2), 4, own).makespan == 5.0
     assert run(swap_with(2), 4, shared).makespan == 10.0
     assert run(swap_with(1), 2, shared).makespan == 1.0  # inside a node nothing is shared
@@ -414,8 +417,13 @@ def test_ranks_of_a_node_can_share_a_card():
 
 @pytest.mark.parametrize("cards, rounds", [(1, 4), (2, 2), (3, 2), (4, 1), (8, 1), (None, 1)])
 def test_the_ranks_of_a_node_share_out_its_cards(cards, rounds):
-    machine = Machine(Link(1.0, 0.0), Link(5.0, 0.0), ranks_per_node=4, cards_per_node=cards)
+    machine = Machine(BYTES_INSIDE, BYTES_BETWEEN, ranks_per_node=4, cards_per_node=cards)
     assert run(swap_with(4), 8, machine).makespan == 5.0 * rounds
+
+
+def test_a_card_is_not_held_for_the_latency():
+    machine = Machine(Link(1.0, 0.0), Link(5.0, 0.25), ranks_per_node=4, cards_per_node=1)
+    assert run(swap_with(4), 8, machine).makespan == 4 * 1.0 + 5.0  # four messages one after the other, and one latency
 
 
 def test_a_card_works_beside_its_ranks_port():
@@ -426,7 +434,7 @@ def test_a_card_works_beside_its_ranks_port():
         elif dist.get_rank() < 3:
             dist.recv(torch.zeros(1), 0)
 
-    one_port, card = (Machine(Link(1.0, 0.0), Link(5.0, 0.0), ranks_per_node=2, cards_per_node=cards) for cards in (None, 2))
+    one_port, card = (Machine(BYTES_INSIDE, BYTES_BETWEEN, ranks_per_node=2, cards_per_node=cards) for cards in (None, 2))
     assert run(program, 4, one_port).makespan == 6.0
     assert run(program, 4, card).makespan == 5.0
 

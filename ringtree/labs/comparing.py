@@ -19,7 +19,8 @@ def difference(answer, wanted):
                 return f"in place {number} of its list {found[0]}", (number, found[1] and found[1][1])
         return None
     if not isinstance(wanted, torch.Tensor):
-        return None if answer == wanted else (f"returned {answer!r} and should return {wanted!r}", None)
+        same = not isinstance(answer, torch.Tensor) and answer == wanted
+        return None if same else (f"returned {answer!r} and should return {wanted!r}", None)
     if not isinstance(answer, torch.Tensor):
         return f"returned {kind(answer)} and should return {kind(wanted)}", None
     if answer.dtype != wanted.dtype:

@@ -48,6 +48,9 @@ def judge(name, function, exercise, seconds=10.0):
                     _keeping(program, kept), list(case.given), case.machine, checked=True, rules="nccl",
                     seconds=round(max(0.5, deadline - time.monotonic()), 1),
                 )  # fmt: skip
+        except TimeIsUp:  # between two steps, where the simulator cannot say which rank was running
+            wrong = f"{name}, {case}: it had not ended when its time was up: does it loop?"
+            return Verdict(wrong, len(runs), case=case, program=program)
         except Exception as error:
             return Verdict(f"{name}, {case}: {_told(name, error)}", len(runs), case=case, program=program)
         run = Run(case, program, simulation, kept)

@@ -2,7 +2,8 @@
 
 Hockney's α-β model, ranks with one port out and one in: a message takes α + nβ of the link
 between its two ranks, and for so long the sender's port out and the receiver's port in. Where
-the nodes of a machine have network cards, a message between nodes passes theirs instead.
+the nodes of a machine have network cards, a message between nodes passes theirs instead, and
+every message holds its ports for nβ only: its α passes while the next one moves, as in LogGP.
 """
 
 from ringtree.ports import book
@@ -26,13 +27,19 @@ class Network:
     def carry(self, src, dst, nbytes, ready):
         """(start, end) of a message that may move from `ready` on; no message before it was ready later."""
         link = self.one_link or self.machine.link(src, dst)
+        if self.cards is not None:
+            return self._carry_by_cards(src, dst, nbytes, ready, link)
         duration = link.alpha + nbytes * link.beta
-        if self.cards is not None and self.machine.node(src) != self.machine.node(dst):
-            src, dst = self.cards[src], self.cards[dst]
         if self.out_free[src] > ready or self.into_free[dst] > ready:
             return self._book(src, dst, ready, duration)
         end = self.out_free[src] = self.into_free[dst] = ready + duration  # nothing to wait for, as most messages go
         return ready, end
+
+    def _carry_by_cards(self, src, dst, nbytes, ready, link):
+        if self.machine.node(src) != self.machine.node(dst):
+            src, dst = self.cards[src], self.cards[dst]
+        start, end = self._book(src, dst, ready, nbytes * link.beta)
+        return start, end + link.alpha
 
     def _book(self, src, dst, ready, duration):
         out, into = self.out[src], self.into[dst]

@@ -122,7 +122,7 @@ WRONG = {
         "in one piece": (STEPS.replace("chunks = 24", "chunks = 1"), "Not yet within the target: on 4 ranks, .* on this link, where .* are enough"),
         "the tree": (TREE.replace("tree_broadcast", "chain_broadcast"), "Not yet within the target: on 4 ranks"),
         "a guess": (STEPS.replace("chunks = 24", "chunks = 8"), "Not yet at the bound: on 4 ranks, .* on this link, where"),
-        "far too many": (STEPS.replace("chunks = 24", "chunks = 200"), "Not yet within the target: on 4 ranks"),
+        "far too many": (STEPS.replace("chunks = 24", "chunks = min(100, len(x) or 1)"), "Not yet within the target: on 4 ranks"),
         "only from root 0": (STEPS.replace("got, left", "root = 0\n    got, left"), "rank 0 returned"),
         "past the end": (STEPS.replace(" and right != root", ""), "deadlock|to itself|rank"),
         "off by one in the chunk": (STEPS.replace("parts[step - 1], right", "parts[step % chunks], right"), "rank . returned|bytes|may not have"),

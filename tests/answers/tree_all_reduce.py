@@ -181,7 +181,7 @@ WRONG = {
         "the way back in the same order": (BRUCK.replace("powers[::-1] if adding else powers", "powers[::-1]"), "on 4 ranks.* rank 0 returned"),
         "back in the same direction": (BRUCK.replace("(near, away, -far)", "(near, away, far)"), "on 3 ranks.* rank|which expects"),
         "in place": (BRUCK.replace("total = x.clone()", "total = x"), "rank 0 has changed what it was given"),
-        "another dtype": (BRUCK.replace("x.clone()", "x.float()").replace("x.new_empty", "total.new_empty"), "changed what it was given|numbers of torch.float32 and was given torch.int64"),
+        "another dtype": (BRUCK.replace("x.clone()", "x.double()").replace("x.new_empty", "total.new_empty"), "numbers of torch.float64 and was given torch.float32"),
         "a missing wait": (BRUCK.replace("        work.wait()", "        pass"), "may not have arrived"),
         "the built-in": (built_in("halving_doubling"), "it calls a collective of torch's"),
         "the book's": (the_books("halving_doubling", "rabenseifner_all_reduce"), "it calls a collective of torch's"),
@@ -204,9 +204,9 @@ def trees(size):
     },
     "two_trees": {
         "both halves whole, one after the other": (PLAIN, "Not yet within the target: on 7 ranks"),
-        "in chunks, but one message at a time": (TREES.replace("            batch(dist, operations)", "            for operation in operations:\n                batch(dist, [operation])"), "deadlock|Not yet within the target: on 7 ranks"),
+        "in chunks, but one message at a time": (TREES.replace("CHUNKS = 8", "CHUNKS = 4").replace("            batch(dist, operations)", "            for operation in operations:\n                batch(dist, [operation])"), "deadlock|Not yet within the target: on 7 ranks"),
         "one chunk": (TREES.replace("CHUNKS = 8", "CHUNKS = 1"), "Not yet within the target: on 7 ranks"),
-        "too many chunks": (TREES.replace("CHUNKS = 8", "CHUNKS = 64"), "Not yet (within the target|at the bound): on 7 ranks"),
+        "too many chunks": (TREES.replace("CHUNKS = 8", "CHUNKS = 32"), "Not yet (within the target|at the bound): on 7 ranks"),
         "everything over the first tree": (TREES.replace("total.tensor_split(2)", "(total, total[:0])"), "the sum is right, but rank . sent"),
         "the whole over both trees": (TREES.replace("total.tensor_split(2)", "(total, total)"), "rank 0 returned|which expects|changes|may not"),
         "a star": ('''

@@ -53,16 +53,19 @@ def coming_at_once(run):
     return most
 
 
-def _times(part):
-    return lambda case: part * cost_of("pairwise_all_to_all", case.size, case.nbytes, LINK).time
+def _time(part):
+    def most(case):
+        return part * cost_of("pairwise_all_to_all", case.size, case.nbytes, LINK).time
+
+    return Limit("from the first start to the last end", lambda run: run.makespan, most, seconds_text)
 
 
 PAIRWISE_LEVELS = (
-    Level("within the target", (Limit("from the first start to the last end", lambda run: run.makespan, _times(2), seconds_text),)),
+    Level("within the target", (_time(2),)),
     Level(
         "at the bound",
         (
-            Limit("from the first start to the last end", lambda run: run.makespan, _times(1.001), seconds_text),
+            _time(1.001),
             Limit("messages on their way to one rank at once", coming_at_once, lambda case: 1),
         ),
         "(p−1)(α + n/p·β): each port takes in p−1 blocks, one after the other, and never waits.",

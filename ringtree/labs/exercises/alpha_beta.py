@@ -57,7 +57,8 @@ def _off(link, tolerance):
         pair = isinstance(answer, tuple | list) and len(answer) == 2 and all(map(_is_number, answer))
         if not pair:
             return f"it returned {_kind(answer)} and should return two numbers, (alpha, beta)."
-        for name, found, true, show in (("alpha", answer[0], link.alpha, seconds_text), ("beta", answer[1], link.beta, _beta_text)):
+        shows = seconds_text, _beta_text
+        for name, found, true, show in zip(("alpha", "beta"), answer, (link.alpha, link.beta), shows):
             if not abs(found / true - 1) <= tolerance:
                 shown = show(found) if found > 0 else f"{found:.3g}"
                 return f"{name} is {shown} and should be {show(true)}, within {tolerance:.0%}{_reason(answer, link)}."
@@ -163,10 +164,14 @@ STEPS = {
 }
 
 
+def _step(messages, alpha, beta):
+    return sum(count * (alpha + nbytes * beta) for nbytes, count in messages)
+
+
 def buy_questions():
     for what, messages in STEPS.items():
         for offers in (HALVES, UNEVEN):
-            now, *after = (sum(count * (alpha + nbytes * beta) for nbytes, count in messages) for alpha, beta in [NOW, *offers.values()])
+            now, *after = (_step(messages, *link) for link in (NOW, *offers.values()))
             best = min(after)
             name = list(offers)[after.index(best)]
             says = f"{what}, {' or '.join(offers)}"
@@ -176,7 +181,8 @@ def buy_questions():
 def _other_buy(name, times, offers):
     def wrong(answer):
         if not (isinstance(answer, tuple | list) and len(answer) == 2 and isinstance(answer[0], str) and _is_number(answer[1])):
-            return f"it returned {_kind(answer)} and should return the name of an offer and a number, such as ({next(iter(offers))!r}, 1.5)."
+            example = f"({next(iter(offers))!r}, 1.5)"
+            return f"it returned {_kind(answer)} and should return the name of an offer and a number, such as {example}."
         if answer[0] != name:
             return f"it buys {answer[0]!r}, and {name!r} makes the step {times:.2f} times as fast, which is more."
         if abs(answer[1] - times) > 1e-6 * times:
@@ -187,7 +193,8 @@ def _other_buy(name, times, offers):
 
 
 BUY_HINTS = (
-    "What does a step take now? Each message pays α and its bytes; a step has several messages of each length, one after the other.",
+    "What does a step take now? Each message pays α and its bytes; a step has several messages of each length, one "
+    "after the other.",
     "Compute the time of the whole step with each offer's α and β. Neither the longest message nor the average decides alone.",
     "def step(alpha, beta): return sum(count * (alpha + nbytes * beta) for nbytes, count in messages). Then "
     "`best = min(offers, key=lambda name: step(*offers[name]))`, and the factor is step(*now) / step(*offers[best]).",

@@ -12,7 +12,9 @@ from ringtree.units import binary_text, count_text, seconds_text
 
 TITLE = "Broadcast"
 CHAPTER = 5
-SIZES = [(1, 2, 0), (2, 5, 1), (3, 7, 2), (4, 4, 0), (4, 6, 3), (5, 3, 4), (6, 1, 2), (7, 9, 5), (8, 8, 6), (4, 0, 1), (4, 6, 3)]  # ranks, numbers, root
+SIZES = [  # ranks, numbers, root; the last is there twice, with other numbers
+    (1, 2, 0), (2, 5, 1), (3, 7, 2), (4, 4, 0), (4, 6, 3), (5, 3, 4), (6, 1, 2), (7, 9, 5), (8, 8, 6), (4, 0, 1), (4, 6, 3),
+]  # fmt: skip
 
 
 def _case(rows, root, **more):
@@ -53,7 +55,8 @@ TREE_HINTS = (
     "Count the ranks from the root: place = (rank − root) mod p. In the round of distance 1, 2, 4, … place i, if it has it, "
     "sends to place i + distance, where there is such a place.",
     "Or in halves: `middle = (first + end + 1) // 2`; the root sends to one rank of the other half; then every rank goes on in "
-    "its own half, whose root is the one that has it. Send from a copy: `got = x.clone()`, `dist.send(got, …)`, `dist.recv(got, …)`.",
+    "its own half, whose root is the one that has it. Send from a copy: `got = x.clone()`, `dist.send(got, …)`, "
+    "`dist.recv(got, …)`.",
 )
 
 
@@ -78,8 +81,8 @@ def fewest_seconds(nbytes, ranks, link):
 
 def chunks_questions():
     asked = [
-        (2**20, 2, CARD), (2**26, 32, CARD), (8, 4, CARD), (0, 4, CARD), (2**20, 8, LINK), (2**30, 3, CARD), (100, 64, Link(1e-9, 1e-6)),
-        (1000, 4, Link(0.0, 1e-9)), (2**19, 8, LINK),
+        (2**20, 2, CARD), (2**26, 32, CARD), (8, 4, CARD), (0, 4, CARD), (2**20, 8, LINK), (2**30, 3, CARD),
+        (100, 64, Link(1e-9, 1e-6)), (1000, 4, Link(0.0, 1e-9)), (2**19, 8, LINK),
     ]  # fmt: skip
     for question in asked:
         yield _question(*question, 1.1, 0)

@@ -26,8 +26,8 @@ def groups_along(shape, along):
 
 def _wrong_groups(answer, shape, along):
     size, wanted = math.prod(shape), groups_along(shape, along)
-    if not isinstance(answer, list | tuple) or not all(isinstance(group, list | tuple) for group in answer):
-        return "it should return a list of groups, each a list of ranks"
+    if not isinstance(answer, list | tuple) or not all(isinstance(group, list | tuple) and group for group in answer):
+        return "it should return a list of groups, each a list of one rank or more"
     ranks = list(itertools.chain(*answer))
     if not all(type(rank) is int for rank in ranks):
         return "a group should hold ranks, whole numbers"
@@ -46,8 +46,9 @@ def _wrong_groups(answer, shape, along):
 
 
 def groups_questions():
-    for shape, along in [((2, 2), 1), ((2, 2), 0), ((4,), 0), ((2, 3), 0), ((2, 3), 1), ((2, 2, 2), 2), ((2, 2, 2), 1), ((2, 2, 2), 0),
-                         ((2, 3, 4), 1), ((3, 1, 2), 1), ((2, 4, 1, 8), 3), ((1,), 0)]:  # fmt: skip
+    small = [((2, 2), 1), ((2, 2), 0), ((4,), 0), ((2, 3), 0), ((2, 3), 1), ((1,), 0)]
+    large = [((2, 2, 2), 2), ((2, 2, 2), 1), ((2, 2, 2), 0), ((2, 3, 4), 1), ((3, 1, 2), 1), ((2, 4, 1, 8), 3)]
+    for shape, along in small + large:
         says = f"a grid of {' × '.join(map(str, shape))}, along edge {along}"
         yield Question((shape, along), lambda answer, shape=shape, along=along: _wrong_groups(answer, shape, along), says)
 
@@ -76,7 +77,8 @@ def _case(rows, option, count, **more):
 def grid_cases():
     yield _case(easy(2, 2), "columns", 2)
     yield _case(easy(2, 2), "columns", 1)
-    for size, columns, length in [(3, 3, 4), (4, 2, 3), (6, 3, 12), (6, 2, 7), (1, 1, 2), (5, 1, 6), (8, 4, 64), (8, 2, 24), (4, 2, 0), (4, 2, 8)]:
+    sizes = [(3, 3, 4), (4, 2, 3), (6, 3, 12), (6, 2, 7), (1, 1, 2), (5, 1, 6), (8, 4, 64), (8, 2, 24), (4, 2, 0), (4, 2, 8)]
+    for size, columns, length in sizes:
         yield _case(drawn(size, length), "columns", columns)
     yield _case(drawn(4, 6, torch.int64), "columns", 2)
     yield _case(drawn(4, 6, torch.float64), "columns", 4)
@@ -87,8 +89,8 @@ def along_the_grid(run):
     columns = run.case.options["columns"]
     for each in run.trace:
         if each.src // columns != each.dst // columns and each.src % columns != each.dst % columns:
-            places = " and ".join(f"row {rank // columns}, column {rank % columns}" for rank in (each.src, each.dst))
-            return f"the sum is right, but rank {each.src} sent to rank {each.dst}, which shares neither row nor column with it ({places})"
+            places = " to ".join(f"rank {rank} (row {rank // columns}, column {rank % columns})" for rank in (each.src, each.dst))
+            return f"the sum is right, but a message went from {places}: the two share neither row nor column"
     return None
 
 
@@ -147,7 +149,8 @@ def nodes_of(count):
 
 
 def node_cases():
-    for size, count, length in [(2, 2, 2), (2, 1, 3), (4, 2, 6), (6, 3, 9), (6, 2, 8), (3, 3, 5), (1, 1, 2), (8, 2, 13), (4, 2, 1), (4, 2, 16)]:
+    sizes = [(2, 2, 2), (2, 1, 3), (4, 2, 6), (6, 3, 9), (6, 2, 8), (3, 3, 5), (1, 1, 2), (8, 2, 13), (4, 2, 1), (4, 2, 16)]
+    for size, count, length in sizes:
         rows = easy(size, length) if size == 2 else drawn(size, length)
         yield _case(rows, "ranks_per_node", count, machine=nodes_of(count))
     rows = [row.clone() for row in drawn(8, LARGE)]

@@ -1,4 +1,4 @@
-"""Lab of chapter 1, "Ranks and groups": the groups of a tensor × data × pipeline layout, a mean in each, and neighbours on a grid."""
+"""Lab of chapter 1, "Ranks and groups": groups of a tensor × data × pipeline layout, a mean in each, neighbours on a grid."""
 
 import itertools
 
@@ -187,7 +187,8 @@ def _one_message_a_side(run):
     }
     sent = [(each.src, each.dst) for each in run.trace]
     for pair in sorted({tuple(sorted(each)) for each in sent} - sides):
-        return f"ranks {pair[0]} and {pair[1]} are no neighbours on a grid of {columns} columns, and there was a message between them"
+        strangers = f"ranks {pair[0]} and {pair[1]} are no neighbours on a grid of {columns} columns"
+        return f"{strangers}, and there was a message between them"
     for one, other in sorted(sides):
         for src, dst in ((one, other), (other, one)):
             if (count := sent.count((src, dst))) != 1:

@@ -47,7 +47,8 @@ def _short(value):
 
 def crossover_questions():
     fast, slow = Link.of(5e-6, bandwidth=50e9), Link.of(20e-6, bandwidth=5e9)
-    for size, link in [(4, fast), (8, fast), (8, slow), (16, fast), (64, slow), (1024, fast), (3, fast), (6, slow), (7, fast), (2, slow)]:
+    sizes = [4, 8, 16, 1024, 3, 7], [8, 64, 6, 2]
+    for size, link in [*((size, fast) for size in sizes[0]), *((size, slow) for size in sizes[1])]:
         yield Question((size, link), lambda answer, size=size, link=link: _off(answer, size, link), f"{size} ranks, {link}")
 
 
@@ -64,11 +65,13 @@ CROSSOVER_HINTS = (
 
 EVERYWHERE = ("mst_all_reduce", "ring_all_reduce", "recursive_doubling_all_reduce", "rabenseifner_all_reduce")
 ON_NODES = ("hierarchical_ring_all_reduce",)
-EQUAL = Link.of(5e-6, bandwidth=50e9)
-INSIDE, BETWEEN = Link.of(2e-6, bandwidth=400e9), Link.of(10e-6, bandwidth=50e9)
-A_CARD_EACH = Machine(INSIDE, BETWEEN, ranks_per_node=4, cards_per_node=4)
-ONE_CARD = Machine(INSIDE, BETWEEN, ranks_per_node=4, cards_per_node=1)
-MACHINES = {"equal links": (EQUAL, (6, 8, 24)), "nodes with a card each": (A_CARD_EACH, (8, 12)), "nodes with one card": (ONE_CARD, (8, 12))}
+FAST, SLOW = Link.of(5e-6, bandwidth=50e9), Link.of(20e-6, bandwidth=1e9)
+NODES = Machine(Link.of(2e-6, bandwidth=400e9), Link.of(10e-6, bandwidth=50e9), ranks_per_node=4, cards_per_node=4)
+MACHINES = {  # each with the numbers of ranks on it
+    "fast links": (FAST, (6, 8, 24)),
+    "slow links": (SLOW, (6, 8, 24)),
+    "nodes": (NODES, (8, 12)),
+}
 CALLS = {2**10: 1000, 2**17: 500, 2**20: 200, 2**23: 50, 2**26: 8}  # of a job, by size in bytes: each size takes about as long
 
 
@@ -100,7 +103,7 @@ class _Job:
 
     def take(self, answer, cell):
         _, size, nbytes, machine = cell
-        if not isinstance(answer, str) or answer not in (names := names_for(machine)):
+        if not isinstance(answer, str) or answer not in names_for(machine):
             node = " (this one needs nodes)" if isinstance(answer, str) and answer in ON_NODES else ""
             return f"it returned {_short(answer)}{node}, and should return one of {', '.join(names_for(machine))}"
         self.chosen[cell] = seconds(answer, size, nbytes, machine), answer
@@ -141,7 +144,8 @@ class _Job:
         where, size, nbytes, _ = worst
         time, name = self.chosen[worst]
         times = time / _best(*worst[1:])
-        return f"; most is lost for {binary_text(nbytes)} on {size} ranks{'' if label else f', {where}'}: {name} takes {times:.1f} times the best"
+        place = f"{binary_text(nbytes)} on {size} ranks{'' if label else f', {where}'}"
+        return f"; most is lost for {place}: {name} takes {times:.1f} times the best"
 
 
 def chooser_questions():
@@ -161,11 +165,12 @@ PARTS = 1.15, 1.01
 CHOOSER_HINTS = (
     "Ask what the message says: it names the size, the ranks and the machine where most is lost. Draw up your own table: "
     "cost_of(name, size, nbytes, machine).time for the names on one machine. (In a cell of its own; the chooser does without.)",
-    "On equal links: recursive doubling for short vectors; for long ones Rabenseifner where p is a power of two, and else the "
-    "ring. Where is the border? Two doubling times against one ring: the formula of the first exercise, with other a and b.",
-    "On nodes (isinstance(machine, Machine)) the long vectors go to hierarchical_ring_all_reduce, from about 1 to 8 MiB on. "
-    "Below: recursive doubling where every rank has a card; MST where four ranks share one, because then only one rank of "
-    "a node should talk to others.",
+    "On a link: recursive doubling for short vectors; for long ones Rabenseifner where p is a power of two, and else the "
+    "ring. Where is the border? Set two times equal as in the first exercise: it is a number times machine.half_size, not a "
+    "number of bytes.",
+    "Recursive doubling up to about 2 n½. From there Rabenseifner, for powers of two always, else up to about "
+    "(p − 2 − ⌊lg p⌋) n½; beyond that the ring. On nodes (isinstance(machine, Machine)) the long vectors go to "
+    "hierarchical_ring_all_reduce: from 1 MiB on, or, where p is a power of two, from 8.",
 )
 
 

@@ -193,7 +193,7 @@ def budget_questions():
 
 def _budget(answer, model, cluster, tokens, most):
     wanted = fewest(model, cluster, tokens, most)
-    if answer == wanted and not isinstance(answer, bool | float):
+    if type(answer) is int and answer == wanted:
         return None
     if type(answer) is not int or answer not in {2**k for k in range(3, 14)}:
         return f"returned {answer!r}: return a power of two from 8 to 8,192."

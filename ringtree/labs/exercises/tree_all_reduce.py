@@ -1,12 +1,14 @@
 """Lab of chapter 11, "Tree all-reduce": halving and doubling for any number of ranks, and two trees that share the work."""
 
+from functools import partial
+
 import torch
 
 from ringtree.cost import Link
 from ringtree.labs.exercise import Answer, Case, Level, Limit, Program, Question
 from ringtree.labs.inputs import drawn, easy
 from ringtree.theory import cost_of
-from ringtree.units import binary_text, bytes_text, seconds_text
+from ringtree.units import binary_text, bytes_text, count_text, seconds_text
 
 TITLE = "Tree all-reduce"
 CHAPTER = 11
@@ -24,7 +26,8 @@ def _power_of_two(size):
 
 
 def cases():
-    for rows in [easy(2, 2), easy(3, 3), *(drawn(*each) for each in [(1, 3), (4, 8), (4, 3), (5, 3), (6, 12), (7, 20), (8, 64), (4, 0)])]:
+    sizes = [(1, 3), (4, 8), (4, 3), (5, 3), (6, 12), (7, 20), (8, 64), (4, 0)]
+    for rows in [easy(2, 2), easy(3, 3), *(drawn(*each) for each in sizes)]:
         yield Case(tuple((row,) for row in rows), _sum, says="fewer numbers than ranks" if 0 < len(rows[0]) < len(rows) else "")
     for dtype in torch.int64, torch.float64:
         yield Case(tuple((row,) for row in drawn(4, 6, dtype)), _sum)
@@ -121,7 +124,8 @@ def _depth(tree, rank):
 def _busy_in_both(answer, size):
     for rank in range(1, size):
         if all(below := [_children(tree, rank) for tree in answer]):
-            return f"rank {rank} has children in both trees, {below[0]} and {below[1]}: who works in one should be a leaf in the other"
+            both = f"rank {rank} has children in both trees, {below[0]} and {below[1]}"
+            return f"{both}: who works in one should be a leaf in the other"
     return None
 
 
@@ -136,9 +140,12 @@ def _too_deep(answer, size):
 
 def questions():
     for size in [2, 3, 4, 5, 1, 6, 7, 8, 9, 12, 13, 16, 31, 64]:
-        says = "1 rank" if size == 1 else f"{size} ranks"
         for level, wrong in enumerate((_not_trees, _busy_in_both, _too_deep)):
-            yield Question((size,), lambda answer, size=size, wrong=wrong: _not_trees(answer, size) or wrong(answer, size), says, level)
+            yield Question((size,), partial(_what_is_wrong, wrong, size), count_text(size, "rank"), level)
+
+
+def _what_is_wrong(wrong, size, answer):
+    return _not_trees(answer, size) or wrong(answer, size)
 
 
 TREES_HINTS = (

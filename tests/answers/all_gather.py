@@ -1,0 +1,155 @@
+"""Answers to the lab "All-gather"."""
+
+RING = '''
+def ring_all_gather(shard, dist):
+    """Hand on what came last."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    found, last = {rank: shard.clone()}, shard
+    for step in range(1, size):
+        got = torch.empty_like(shard)
+        works = dist.batch_isend_irecv([
+            dist.P2POp(dist.irecv, got, (rank - 1) % size),
+            dist.P2POp(dist.isend, last, (rank + 1) % size),
+        ])
+        for work in works:
+            work.wait()
+        found[(rank - step) % size] = last = got
+    return torch.cat([found[other] for other in range(size)])
+'''
+DIRECT = '''
+def ring_all_gather(shard, dist):
+    rank, size = dist.get_rank(), dist.get_world_size()
+    found = [torch.empty_like(shard) for _ in range(size)]
+    found[rank] = shard
+    for step in range(1, size):
+        for work in dist.batch_isend_irecv([dist.P2POp(dist.isend, shard, (rank + step) % size), dist.P2POp(dist.irecv, found[rank - step], (rank - step) % size)]):
+            work.wait()
+    return torch.cat(found)
+'''
+WHOLE = '''
+def ring_all_gather(shard, dist):
+    rank, size = dist.get_rank(), dist.get_world_size()
+    whole = shard.new_zeros(size, len(shard))
+    whole[rank] = shard
+    for step in range(1, size):
+        got = torch.empty_like(whole)
+        for work in dist.batch_isend_irecv([dist.P2POp(dist.isend, whole, (rank + 1) % size), dist.P2POp(dist.irecv, got, (rank - 1) % size)]):
+            work.wait()
+        whole[(rank - step) % size] = got[(rank - step) % size]
+    return whole.view(-1)
+'''
+BRUCK = '''
+def bruck_all_gather(shard, dist):
+    """One tensor that grows; at the end it is turned so that rank 0's comes first."""
+    rank, size, n = dist.get_rank(), dist.get_world_size(), len(shard)
+    have, count = shard.clone(), 1
+    while count < size:
+        more = min(count, size - count)
+        got = have.new_empty(more * n)
+        for work in dist.batch_isend_irecv([dist.P2POp(dist.isend, have[: more * n], (rank - count) % size), dist.P2POp(dist.irecv, got, (rank + count) % size)]):
+            work.wait()
+        have = torch.cat([have, got])
+        count += more
+    return torch.roll(have, rank * n)
+'''
+DOUBLING = '''
+def bruck_all_gather(shard, dist):
+    """Recursive doubling; the ranks beyond a power of two hand in first, and get all of it at the end."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    many = 1 << (size.bit_length() - 1)
+    whole = shard.new_zeros(size, len(shard))
+    whole[rank] = shard
+    def swap(out, to, into, source):
+        batch = [] if out is None else [dist.P2POp(dist.isend, out, to)]
+        batch += [] if into is None else [dist.P2POp(dist.irecv, into, source)]
+        for work in dist.batch_isend_irecv(batch):
+            work.wait()
+    if rank >= many:
+        swap(shard, rank - many, None, None)
+        swap(None, None, whole, rank - many)
+        return whole.view(-1)
+    if rank + many < size:
+        swap(None, None, whole[rank + many], rank + many)
+    far = 1
+    while far < many:
+        first = rank // far * far
+        rows = [r for r in [*range(first, first + far), *range(first + many, first + far + many)] if r < size]
+        theirs = [r for r in [*range(first ^ far, (first ^ far) + far), *range((first ^ far) + many, (first ^ far) + far + many)] if r < size]
+        got = shard.new_empty(len(theirs), len(shard))
+        swap(whole[rows], rank ^ far, got, rank ^ far)
+        whole[theirs] = got
+        far *= 2
+    if rank + many < size:
+        swap(whole, rank + many, None, None)
+    return whole.view(-1)
+'''
+PADDED = '''
+def gather_all_lengths(x, dist):
+    size = dist.get_world_size()
+    lengths = [torch.zeros(1, dtype=torch.int64, device=x.device) for _ in range(size)]
+    dist.all_gather(lengths, torch.tensor([x.numel()], device=x.device))
+    lengths = torch.cat(lengths).tolist()
+    padded = torch.nn.functional.pad(x, (0, max(lengths) - len(x)))
+    whole = padded.new_empty(size * len(padded))
+    dist.all_gather_into_tensor(whole, padded)
+    return [row[:length].clone() for row, length in zip(whole.view(size, -1), lengths)] if max(lengths) else [x.new_empty(0)] * size
+'''
+BUILT = "it calls a collective of torch's"
+
+RIGHT = {
+    "ring_all_gather": {"hands on what came last": RING},
+    "bruck_all_gather": {"one tensor that grows": BRUCK},
+    "gather_all_lengths": {"into one tensor": PADDED},
+}
+
+WRONG = {
+    "ring_all_gather": {
+        "whole tensors instead of shards": (WHOLE, "Not yet at the bound: on 2 ranks, .* B through the busier port"),
+        "not a ring": (DIRECT, "rank 0 sent to rank 2, and in a ring it sends to rank 1 alone"),
+        "its own shard again and again": (RING.replace("last, (rank + 1)", "shard, (rank + 1)"), "on 3 ranks, .*returned"),
+        "off by one in the place": (RING.replace("found[(rank - step) % size] = last", "found[(rank - step + 1) % size] = last").replace("found[other] for", "found.get(other, shard) for"), "rank 0 returned"),
+        "to the left, kept as from the left": (RING.replace("got, (rank - 1)", "got, (rank + 1)").replace("last, (rank + 1)", "last, (rank - 1)"), "on 3 ranks"),
+        "one step too few": (RING.replace("range(1, size)", "range(1, size - 1)").replace("found[other] for", "found.get(other, shard) for"), "on 2 ranks.*returned"),
+        "one step too many": (RING.replace("range(1, size)", "range(1, size + (size > 1))"), "Not yet at the bound: on 2 ranks, .* B through the busier port"),
+        "in the order of coming": (RING.replace("torch.cat([found[other] for other in range(size)])", "torch.cat(list(found.values()))"), "rank 1 returned"),
+        "right for powers of two": (RING.replace("    found, last", "    assert size in (1, 2, 4, 8)\n    found, last"), "on 3 ranks.*AssertionError"),
+        "a missing wait": (RING.replace("            work.wait()", "            pass"), "may not have arrived|wait"),
+        "a list": (RING.replace("return torch.cat([found[other] for other in range(size)])", "return [found[other] for other in range(size)]"), "a list of 2 tensors and should return a tensor"),
+        "received into what is sent": (RING.replace("got = torch.empty_like(shard)", "got = last"), "while|changed|returned"),
+        "in float32": (RING.replace("    rank, size", "    shard = shard.float()\n    rank, size"), "numbers of torch.float32 and was given torch"),
+        "not batched": (RING.replace("works = dist.batch_isend_irecv([", "works = [").replace("        ])\n", "        ]\n").replace("dist.P2POp(dist.irecv, got,", "dist.irecv(got,").replace("dist.P2POp(dist.isend, last,", "dist.isend(last,"), "deadlock by NCCL's rules"),
+        "the built-in": ("def ring_all_gather(shard, dist):\n    whole = shard.new_empty(dist.get_world_size() * len(shard))\n    dist.all_gather_into_tensor(whole, shard)\n    return whole", BUILT),
+        "state between calls": (RING.replace("def ring", "kept = {}\ndef ring").replace("    return torch.cat([found[other] for other in range(size)])", "    return kept.setdefault((rank, size, shard.shape, shard.dtype), torch.cat([found[other] for other in range(size)]))"), "rank . returned"),
+    },
+    "bruck_all_gather": {
+        "a ring": (RING.replace("ring_all_gather", "bruck_all_gather"), "Not yet within the target: on 5 ranks|Not yet within the target: on 4 ranks"),
+        "recursive doubling": (DOUBLING, "Not yet at the bound: on 3 ranks, .* rounds, where 2 are enough|Not yet at the bound: on 3 ranks, .*busier port"),
+        "all you have in the last round too": (BRUCK.replace("more = min(count, size - count)", "more = count").replace("torch.roll(have, rank * n)", "torch.roll(have[: size * n], rank * n)"), "Not yet at the bound: on 3 ranks, .* B through the busier port"),
+        "right for powers of two": (BRUCK.replace("more = min(count, size - count)", "more = count"), "on 3 ranks, .*shape"),
+        "not turned back": (BRUCK.replace("torch.roll(have, rank * n)", "have"), "rank 1 returned"),
+        "turned the wrong way": (BRUCK.replace("torch.roll(have, rank * n)", "torch.roll(have, -rank * n)"), "on 3 ranks, .*rank 1 returned"),
+        "to the right": (BRUCK.replace("more * n], (rank - count)", "more * n], (rank + count)").replace("got, (rank + count)", "got, (rank - count)"), "on 3 ranks, .*returned"),
+        "off by one in the distance": (BRUCK.replace("(rank - count) % size", "(rank - count - 1) % size").replace("(rank + count) % size", "(rank + count + 1) % size"), "rank 0|returned"),
+        "one shard each time": (BRUCK.replace("more = min(count, size - count)", "more = 1"), "rank . returned|Not yet within the target"),
+        "whole tensors instead of shards": (WHOLE.replace("ring_all_gather", "bruck_all_gather"), "Not yet within the target"),
+        "a missing wait": (BRUCK.replace("            work.wait()", "            pass"), "may not have arrived|wait"),
+        "another dtype": (BRUCK.replace("shard.clone()", "shard.float()"), "numbers of torch.float32 and was given torch"),
+        "the built-in": ("def bruck_all_gather(shard, dist):\n    whole = shard.new_empty(dist.get_world_size() * len(shard))\n    dist.all_gather_into_tensor(whole, shard)\n    return whole", BUILT),
+        "state between calls": (BRUCK.replace("def bruck", "kept = {}\ndef bruck").replace("return torch.roll(have, rank * n)", "return kept.setdefault((rank, size, shard.shape, shard.dtype), torch.roll(have, rank * n))"), "rank . returned"),
+    },
+    "gather_all_lengths": {
+        "as if all were alike": ("def gather_all_lengths(x, dist):\n    found = [torch.empty_like(x) for _ in range(dist.get_world_size())]\n    dist.all_gather(found, x)\n    return found", "on 2 ranks"),
+        "not cut again": (PADDED.replace("row[:length].clone()", "row.clone()"), "shape"),
+        "padded to its own length": (PADDED.replace("max(lengths) - len(x)", "0"), "bytes|elements|size"),
+        "zeros taken for padding": (PADDED.replace("row[:length].clone()", "row[row != 0].clone()"), "shape"),
+        "cut by its own length": (PADDED.replace("row[:length].clone()", "row[: len(x)].clone()"), "shape"),
+        "empty ranks stay away": (PADDED.replace("    size = dist.get_world_size()\n", "    size = dist.get_world_size()\n    if not len(x):\n        return [x] * size\n"), "deadlock"),
+        "the longest of two": (PADDED.replace("max(lengths) - len(x)", "max(lengths[:2]) - len(x)").replace("max(lengths) else", "max(lengths) else"), "on . ranks"),
+        "with a border of 100": (PADDED.replace("max(lengths) - len(x)", "100 - len(x)"), "Not yet at the bound: on 2 ranks, .*busier port"),
+        "one tensor": (PADDED.replace("    return [row", "    found = [row").replace("] * size\n", "] * size\n    return torch.cat(found)\n"), "returned a tensor of shape .* and should return a list"),
+        "in float32": (PADDED.replace("    size = dist", "    x = x.float()\n    size = dist"), "numbers of torch.float32 and was given torch"),
+        "one broadcast for each rank": ('def gather_all_lengths(x, dist):\n    found = []\n    for root in range(dist.get_world_size()):\n        length = torch.tensor([len(x)], device=x.device)\n        dist.broadcast(length, src=root)\n        part = x.clone() if root == dist.get_rank() else x.new_empty(length.item())\n        dist.broadcast(part, src=root)\n        found.append(part)\n    return found',
+            "Not yet at the bound: on . ranks, .* rounds, where"),
+        "state between calls": (PADDED.replace("def gather", "kept = {}\ndef gather").replace("    return [row", "    found = [row").replace("] * size\n", "] * size\n    return kept.setdefault((dist.get_rank(), tuple(lengths), x.dtype), found)\n"), "rank . in place . of its list returned"),
+    },
+}
