@@ -4,6 +4,7 @@ Exits with 0 when the book was built without a single warning, with 1 otherwise.
 Setting RINGTREE_SHARE_GPUS=1 lets several ranks share one GPU.
 """
 
+import argparse
 import hashlib
 import re
 import shutil
@@ -107,4 +108,5 @@ def main():
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     sys.exit(main())
