@@ -112,7 +112,7 @@ WRONG = {
         "all counts to everybody": (EXCHANGE.replace("torch.tensor([counts[to]])", "torch.tensor(counts)").replace("number = torch.empty(1,", "number = torch.empty(size,").replace("number.item()", "number[rank].item()"),
             "Not yet (within the target|at the bound): .* through the busier port"),
         "in the order of arrival": (EXCHANGE.replace("for source in range(size)])", "for source in came])"), "rank . returned .* and should return"),
-        "without one's own": (EXCHANGE.replace("for source in range(size)])", "for source in range(size) if source != rank])"), "rank 0 returned a tensor of shape|expected a non-empty list"),
+        "without one's own": (EXCHANGE.replace("for source in range(size)])", "for source in range(size) if source != rank])"), "rank . returned a tensor of shape|expected a non-empty list"),
         "off by one in the source": (EXCHANGE.replace("(rank - step) % size", "(rank - step + 1) % size"), "wants to receive from itself"),
         "another dtype": (EXCHANGE.replace("tokens.split", "tokens.float().split").replace("dtype=tokens.dtype", "dtype=torch.float32"), "numbers of torch.float32 and was given torch.int64"),
         "an empty block is not sent": (EXCHANGE.replace("        swap(dist, blocks[to], to", "        if counts[to]:\n            swap(dist, blocks[to], to"), "waits to send to|which has finished|which expects"),
@@ -128,10 +128,10 @@ WRONG = {
         "the order is not undone": (EXPERTS.replace("back[order.argsort()]", "back"), "rank . returned"),
         "sorted once more": (EXPERTS.replace("order.argsort()", "order"), "rank . returned"),
         "the counts are not swapped": (EXPERTS.replace("arrived * factor, sends, gets", "arrived * factor, gets, sends"), "split sizes"),
-        "every token to its first expert alone": (EXPERTS.replace("torch.cat([experts[:, 0], experts[:, 1]])", "torch.cat([experts[:, 0], experts[:, 0]])"), "rank 0 returned"),
+        "every token to its first expert alone": (EXPERTS.replace("torch.cat([experts[:, 0], experts[:, 1]])", "torch.cat([experts[:, 0], experts[:, 0]])"), "rank . returned"),
         "the weights the wrong way round": (EXPERTS.replace("weights[:, 0]", "weights[:, 2 - 1]", 1).replace("second * weights[:, 1]", "second * weights[:, 0]"), "rank . returned"),
         "weighted as if both were equal": (EXPERTS.replace("* weights[:, 0]", "/ 2").replace("* weights[:, 1]", "/ 2"), "rank . returned"),
-        "my own factor for all": (EXPERTS.replace("arrived * factor", "arrived").replace("return first", "first, second = first * factor, second * factor\n    return first"), "rank 0 returned"),
+        "my own factor for all": (EXPERTS.replace("arrived * factor", "arrived").replace("return first", "first, second = first * factor, second * factor\n    return first"), "rank . returned"),
         "an expert without tokens": (EXPERTS.replace("torch.bincount(goals, minlength=size)", "torch.bincount(goals)"), "all_to_all_single was given|which expects"),
         "everything to everybody": ('''
 def to_experts(tokens, experts, weights, factor, dist):

@@ -117,7 +117,7 @@ WRONG = {
         "the row's sum twice": (TWICE.replace("    ring(total, [each for each in range(size) if each % columns", "    ring(total, [each for each in range(size) if each // columns == rank // columns], dist)\n    ring(total, [each for each in range(size) if each % columns"), "counts 2 times"),
         "only squares": (TWICE.replace("rank, size, total", "assert columns * columns == dist.get_world_size() or dist.get_world_size() < 4\n    rank, size, total"), "on 6 ranks, .*AssertionError"),
         "a step too few": (GRID.replace("range(size - 1)", "range(size - 2)"), "the part of rank"),
-        "right where it divides": (GRID.replace("total.tensor_split(columns)", "[total[i * (len(total) // columns) : (i + 1) * (len(total) // columns)] for i in range(columns)]"), "on 3 ranks, 4 numbers .*rank 0 returned"),
+        "right where it divides": (GRID.replace("total.tensor_split(columns)", "[total[i * (len(total) // columns) : (i + 1) * (len(total) // columns)] for i in range(columns)]"), "on 3 ranks, 4 numbers .*rank . returned"),
         "in place": (GRID.replace("x.clone()", "x"), "rank 0 has changed what it was given"),
         "another dtype": (GRID.replace("x.clone()", "x.double()"), "numbers of torch.float64 and was given torch.float32"),
         "a missing wait": (GRID.replace("        work.wait()", "        pass"), "may not have arrived"),

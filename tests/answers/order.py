@@ -166,8 +166,8 @@ def first_difference(calls, a, b):
         "up and down a tree": (TREE, "Not yet at the bound: .* rounds, where"),
         "only rank 0 knows": (TREE.replace("            dist.recv(known, rank - step)\n            break", "            break").replace("    for child in reversed(path):\n        dist.send(known, child)\n", ""), "returned True and should return False"),
         "the sum of the codes": (ROUND.replace("same = same and bool(got == code)", "total = total + got").replace("same, mine = same and bool(got == code), got", "total, mine = total + got, got").replace(
-            "same, mine = True, code.clone()", "total, mine = code.clone(), code.clone()").replace("return same", "return bool(total == size * code)"), "on 4 ranks, .*whose mean is that of the others: rank 0 returned True and should return False"),
-        "the sum of the codes, some twice": (AGREE.replace("torch.minimum(low, got[:1]), torch.maximum(high, got[1:])", "low + got[:1], high").replace("(low == high).item()", "bool(low == size * code)"), "on 3 ranks, .*one code: rank 0 returned False and should return True"),
+            "same, mine = True, code.clone()", "total, mine = code.clone(), code.clone()").replace("return same", "return bool(total == size * code)"), "on 4 ranks, .*whose mean is that of the others: rank . returned True and should return False"),
+        "the sum of the codes, some twice": (AGREE.replace("torch.minimum(low, got[:1]), torch.maximum(high, got[1:])", "low + got[:1], high").replace("(low == high).item()", "bool(low == size * code)"), "on 3 ranks, .*one code: rank . returned False and should return True"),
         "smallest alone": (AGREE.replace("torch.maximum(high, got[1:])", "high"), "rank . returned (True|False) and should return"),
         "right for powers of two": (AGREE.replace("(rank + step) % size, got, (rank - step) % size", "rank ^ step, got, rank ^ step"), "on 3 ranks, .*rank . wants to"),
         "one round too few": (AGREE.replace("step < size", "2 * step < size"), "rank . returned True and should return False"),
@@ -176,6 +176,6 @@ def first_difference(calls, a, b):
         "in place": (AGREE.replace("    return", "    code += 1\n    return"), "has changed what it was given"),
         "a missing wait": (AGREE.replace("        work.wait()", "        pass"), "may not have arrived"),
         "the built-in": ("def agree(code, dist):\n    low, high = code.clone(), code.clone()\n    dist.all_reduce(low, op=dist.ReduceOp.MIN)\n    dist.all_reduce(high, op=dist.ReduceOp.MAX)\n    return bool(low == high)", "it calls a collective of torch's"),
-        "always": ("def agree(code, dist):\n    return True", "rank 0 returned True and should return False"),
+        "always": ("def agree(code, dist):\n    return True", "rank . returned True and should return False"),
     },
 }

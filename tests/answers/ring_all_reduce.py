@@ -74,11 +74,11 @@ WRONG = {
     "ring_all_reduce": {
         "whole tensors round the ring": (GATHER, "Not yet within the target: on 4 ranks, .* B through the busier port"),
         "everything to rank 0": (STAR, "Not yet within the target: on 4 ranks"),
-        "off by one in the chunk": (RINGS.replace("chunks[(at + ahead - step) % size]", "chunks[(at + ahead - step + 1) % size]"), "rank 0 returned .* the part of rank"),
+        "off by one in the chunk": (RINGS.replace("chunks[(at + ahead - step) % size]", "chunks[(at + ahead - step + 1) % size]"), "rank . returned .* the part of rank"),
         "once round alone": (RINGS.replace("for ahead in (0, 1)", "for ahead in (0,)"), "the part of rank 1 is missing"),
         "added twice": (RINGS.replace("got = chunk if ahead else torch.empty_like(chunk)", "got = torch.empty_like(chunk)").replace("None if ahead else chunk", "chunk"), "counts 2 times|counts 3 times"),
         "right for powers of two": (RINGS.replace("x.clone()\n    all", "x.clone()\n    assert dist.get_world_size() in (1, 2, 4, 8)\n    all"), "on 3 ranks, .*AssertionError"),
-        "right where p divides n": (RINGS.replace("part.tensor_split(size)", "[part[i * (len(part) // size) : (i + 1) * (len(part) // size)] for i in range(size)]"), "rank 0 returned"),
+        "right where p divides n": (RINGS.replace("part.tensor_split(size)", "[part[i * (len(part) // size) : (i + 1) * (len(part) // size)] for i in range(size)]"), "rank . returned"),
         "in place": (RINGS.replace("total = x.clone()\n    all", "total = x\n    all"), "rank 0 has changed what it was given"),
         "a missing wait": (RINGS.replace("            work.wait()", "            pass"), "may not have arrived"),
         "another dtype": (RINGS.replace("total = x.clone()\n    all", "total = x.float()\n    all"), "numbers of torch.float32 and was given torch.int64|has changed what it was given"),
@@ -88,7 +88,7 @@ WRONG = {
             "it calls a collective of torch's"),
         "state between calls": (RINGS.replace("def ring_all_reduce(x, dist):\n    total = x.clone()", """cache = {}
 def ring_all_reduce(x, dist):
-    total = cache.setdefault((dist.get_rank(), dist.get_world_size(), len(x), x.dtype), x.clone())"""), r"rank 0 returned .* and should return \[10, 12\]"),
+    total = cache.setdefault((dist.get_rank(), dist.get_world_size(), len(x), x.dtype), x.clone())"""), r"rank . returned .* and should return \[10, 12\]"),
         "one message too many": (RINGS.replace("    all_rings([total]", "    if dist.get_rank() == 1:\n        dist.isend(total, 0)\n    all_rings([total]"), "which expects 4 bytes"),
         "not batched": (RINGS.replace("dist.batch_isend_irecv(batch)", "[op(each, peer) for op, each, peer in batch]").replace("dist.P2POp(dist.isend, out, right)", "(dist.isend, out, right)").replace(
             "dist.P2POp(dist.irecv, got, left)", "(dist.irecv, got, left)"), "deadlock by NCCL's rules"),
@@ -98,7 +98,7 @@ def ring_all_reduce(x, dist):
         "two rings of the same order": (TWO.replace("[rank ^ 1 for rank in range(size)]", "list(range(size))"), "Not yet within the target"),
         "one after the other": (TWO.replace("    all_rings(total.tensor_split(len(orders)), orders, dist)", "    for part, order in zip(total.tensor_split(len(orders)), orders):\n        all_rings([part], [order], dist)"),
             "Not yet within the target"),
-        "the whole vector in both": (TWO.replace("total.tensor_split(len(orders))", "[total] * len(orders)"), "rank 0 returned|may not have arrived|changes"),
+        "the whole vector in both": (TWO.replace("total.tensor_split(len(orders))", "[total] * len(orders)"), "rank . returned|may not have arrived|changes"),
         "the second half forgotten": (TWO.replace("zip(*(walk(part, order, rank) for part, order in zip(parts, orders)))", "zip(*[walk(parts[0], orders[0], rank)])"), "the part of rank"),
         "only for even numbers": (TWO.replace("if size > 2 and size % 2 == 0:", "if size > 1:"), "rank|IndexError|ValueError"),
         "in place": (TWO.replace("total, size = x.clone()", "total, size = x"), "rank 0 has changed what it was given"),

@@ -173,12 +173,12 @@ WRONG = {
         "ranks left over are folded in": (FOLDED, "Not yet at the bound: on 3 ranks, .*(rounds|port)"),
         "the ring": (RING, "Not yet within the target: on 8 ranks, .*14 rounds|Not yet within the target: .*rounds"),
         "whole tensors": (WHOLE, "Not yet within the target: on .*(rounds|port)"),
-        "right for powers of two": (FOLDED.replace("    if rank >= power:", "    if False:").replace("rank + power < size", "False"), "on 3 ranks, .*rank 0 returned|on 3 ranks, .*rank 2 w"),
-        "the one left over gets nothing back": (FOLDED.replace("        alone(dist, dist.irecv, total, rank - power)\n", "").replace("    if rank + power < size:\n        alone(dist, dist.isend, total, rank + power)\n", ""), "on 3 ranks, .*rank 2 returned"),
+        "right for powers of two": (FOLDED.replace("    if rank >= power:", "    if False:").replace("rank + power < size", "False"), "on 3 ranks, .*rank . returned|on 3 ranks, .*rank 2 w"),
+        "the one left over gets nothing back": (FOLDED.replace("        alone(dist, dist.irecv, total, rank - power)\n", "").replace("    if rank + power < size:\n        alone(dist, dist.isend, total, rank + power)\n", ""), "on 3 ranks, .*rank . returned"),
         "its part is added by nobody": (FOLDED.replace("        total += got\n    mine", "    mine"), "on 3 ranks, .*the part of rank 2 is missing"),
         "once there and not back": (BRUCK.replace("(True, False)", "(True,)"), "on 2 ranks.* the part of rank"),
-        "added on the way back": (BRUCK.replace("places[each] + part if adding else part", "places[each] + part"), "on 2 ranks.* counts 2 times|rank 0 returned"),
-        "the way back in the same order": (BRUCK.replace("powers[::-1] if adding else powers", "powers[::-1]"), "on 4 ranks.* rank 0 returned"),
+        "added on the way back": (BRUCK.replace("places[each] + part if adding else part", "places[each] + part"), "on 2 ranks.* counts 2 times|rank . returned"),
+        "the way back in the same order": (BRUCK.replace("powers[::-1] if adding else powers", "powers[::-1]"), "on 4 ranks.* rank . returned"),
         "back in the same direction": (BRUCK.replace("(near, away, -far)", "(near, away, far)"), "on 3 ranks.* rank|which expects"),
         "in place": (BRUCK.replace("total = x.clone()", "total = x"), "rank 0 has changed what it was given"),
         "another dtype": (BRUCK.replace("x.clone()", "x.double()").replace("x.new_empty", "total.new_empty"), "numbers of torch.float64 and was given torch.float32"),
@@ -208,7 +208,7 @@ def trees(size):
         "one chunk": (TREES.replace("CHUNKS = 8", "CHUNKS = 1"), "Not yet within the target: on 7 ranks"),
         "too many chunks": (TREES.replace("CHUNKS = 8", "CHUNKS = 32"), "Not yet (within the target|at the bound): on 7 ranks"),
         "everything over the first tree": (TREES.replace("total.tensor_split(2)", "(total, total[:0])"), "the sum is right, but rank . sent"),
-        "the whole over both trees": (TREES.replace("total.tensor_split(2)", "(total, total)"), "rank 0 returned|which expects|changes|may not"),
+        "the whole over both trees": (TREES.replace("total.tensor_split(2)", "(total, total)"), "rank . returned|which expects|changes|may not"),
         "a star": ('''
 def two_trees(x, parents, dist):
     rank, size, total = dist.get_rank(), dist.get_world_size(), x.clone()
@@ -226,8 +226,8 @@ def two_trees(x, parents, dist):
             dist.recv(total, 0)
     return total
 ''', "the sum is right, but rank . sent"),
-        "received into what is summed": (TREES.replace("got = torch.empty_like(piece) if going_up else piece", "got = piece"), "the part of rank|rank 0 returned|counts|changes|two"),
-        "only up": (TREES.replace("for when, going_up in (up, True), (down, False):", "for when, going_up in ((up, True),):"), "rank 1 returned .* is missing"),
+        "received into what is summed": (TREES.replace("got = torch.empty_like(piece) if going_up else piece", "got = piece"), "the part of rank|rank . returned|counts|changes|two"),
+        "only up": (TREES.replace("for when, going_up in (up, True), (down, False):", "for when, going_up in ((up, True),):"), "rank . returned .* is missing"),
         "heights from the first tree for both": (TREES.replace("height(tree, c) for tree in", "height(0, c) for tree in"), "the part of rank|rank . returned"),
         "in place": (TREES.replace("total = x.clone()", "total = x"), "rank 0 has changed what it was given"),
         "a missing wait": (TREES.replace("        work.wait()", "        pass"), "may not have arrived"),
