@@ -1,5 +1,8 @@
 """What a function returned, beside what it should have returned: the difference, in words."""
 
+import math
+import numbers
+
 import torch
 
 from ringtree.labs.exercise import tensors
@@ -32,6 +35,17 @@ def difference(answer, wanted):
         return None
     first = int(differ.nonzero()[0])
     return f"returned {show(answer, first)} and should return {show(wanted, first)}", (0, first)
+
+
+def short(value) -> str:
+    """A value as a message shows it: its text, or what it is where that is long."""
+    text = repr(value)
+    return text if len(text) < 100 else f"a {type(value).__name__} that begins {text[:60]}"
+
+
+def is_number(value) -> bool:
+    """Whether an answer is a finite number: no text, no bool, no tensor."""
+    return isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def kind(value):

@@ -81,20 +81,6 @@ class Run:
     def messages(self) -> int:
         return len(self.trace)
 
-    def in_flight(self, rank) -> int:
-        """The most messages that `rank` had asked to send, or receive, and not yet seen end."""
-        moments = sorted(
-            moment
-            for each in self.trace
-            if rank in (each.src, each.dst)
-            for moment in ((each.send_posted if rank == each.src else each.recv_posted, 1), (each.end, -1))
-        )
-        now = most = 0
-        for _, step in sorted(moments, key=lambda moment: (moment[0], moment[1])):
-            now += step
-            most = max(most, now)
-        return most
-
 
 @dataclass(frozen=True)
 class Limit:

@@ -27,3 +27,8 @@ def drawn(size: int, length: int, dtype=torch.float32) -> list[torch.Tensor]:
 def whole_numbers(count: int, low: int, high: int) -> list[int]:
     """`count` whole numbers from low to high, drawn at random."""
     return [_dice.randint(low, high) for _ in range(count)]
+
+
+def sum_of_all(given) -> list:
+    """What every rank has after an all-reduce of the first of its arguments."""
+    return [torch.stack([entry[0] for entry in given]).sum(0)] * len(given)

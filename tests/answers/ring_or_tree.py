@@ -55,7 +55,7 @@ WRONG = {
         "one link for all": (MEET.replace("link.alpha", "5e-6").replace("link.beta", "1 / 50e9"), "8 ranks, α 20 µs, 5 GB/s: .*which is not the same"),
         "upside down": (MEET.replace("link.alpha / (", "link.beta / (").replace("* link.beta)", "* link.alpha)"), "which is not the same"),
         "the link": ("def crossover(size, link):\n    return link", "and should return a number of bytes"),
-        "a tensor": ("import torch\ndef crossover(size, link):\n    return torch.ones(99)", "it returned a Tensor, and should return a number"),
+        "a tensor": ("import torch\ndef crossover(size, link):\n    return torch.ones(99)", "it returned a Tensor that begins tensor"),
     },
     "choose": {
         "the simple one": ("def choose(size, nbytes, machine):\n    return 'ring_all_reduce' if nbytes >= 2**20 else 'mst_all_reduce'", "the whole job: all calls together take"),

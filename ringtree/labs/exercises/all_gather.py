@@ -2,14 +2,13 @@
 
 import torch
 
-from ringtree.labs.exercise import Case, Level, Limit, Program
+from ringtree.labs import limits
+from ringtree.labs.exercise import Case, Level, Program
 from ringtree.labs.inputs import drawn, easy
 from ringtree.theory import lower_bound
-from ringtree.units import binary_text
 
 TITLE = "All-gather"
 CHAPTER = 8
-PORT = "through the busier port of the busiest rank"
 
 
 def _all(given):
@@ -48,8 +47,8 @@ RING_LEVELS = (
     Level(
         "at the bound",
         (
-            Limit(PORT, lambda run: run.busiest_port, _others_shards, binary_text),
-            Limit("rounds", lambda run: run.rounds, lambda case: case.size - 1),
+            limits.port_bytes(_others_shards),
+            limits.rounds(lambda case: case.size - 1),
         ),
         "(p−1)/p·n bytes: what a rank does not have must come to it. No ring needs fewer than p − 1 rounds.",
     ),
@@ -76,12 +75,12 @@ def _rounds_by_doubling(case):
 
 
 BRUCK_LEVELS = (
-    Level("within the target", (Limit("rounds", lambda run: run.rounds, _rounds_by_doubling),)),
+    Level("within the target", (limits.rounds(_rounds_by_doubling),)),
     Level(
         "at the bound",
         (
-            Limit("rounds", lambda run: run.rounds, _rounds),
-            Limit(PORT, lambda run: run.busiest_port, _others_shards, binary_text),
+            limits.rounds(_rounds),
+            limits.port_bytes(_others_shards),
         ),
         "⌈lg p⌉ rounds and (p−1)/p·n bytes, for any p: nobody needs less of either (Bruck et al. 1997).",
     ),
@@ -122,8 +121,8 @@ LENGTHS_LEVELS = (
     Level(
         "at the bound",
         (
-            Limit("rounds", lambda run: run.rounds, lambda case: 2 * (case.size - 1)),
-            Limit(PORT, lambda run: run.busiest_port, _padded_bytes, binary_text),
+            limits.rounds(lambda case: 2 * (case.size - 1)),
+            limits.port_bytes(_padded_bytes),
         ),
         "Two all-gathers: one of a whole number a rank, one of shards as long as the longest.",
     ),

@@ -3,19 +3,15 @@
 import torch
 
 from ringtree.cost import Link
+from ringtree.labs import limits
 from ringtree.labs.exercise import Case, Level, Limit, Program
 from ringtree.labs.inputs import drawn, easy, whole_numbers
 from ringtree.theory import cost_of
-from ringtree.units import binary_text, seconds_text
+from ringtree.units import seconds_text
 
 TITLE = "All-to-all"
 CHAPTER = 13
-PORT = "through the busier port of the busiest rank"
 COUNT = 8  # bytes of a count
-
-
-def _busiest(run):
-    return run.busiest_port
 
 
 def _busiest_of(traffic):
@@ -111,12 +107,12 @@ def _counted(extra):
 
 
 EXCHANGE_LEVELS = (
-    Level("within the target", (Limit(PORT, _busiest, _counted(8 * COUNT), binary_text),)),
+    Level("within the target", (limits.port_bytes(_counted(8 * COUNT)),)),
     Level(
         "at the bound",
         (
-            Limit(PORT, _busiest, _counted(COUNT), binary_text),
-            Limit("rounds", lambda run: run.rounds, lambda case: 2 * (case.size - 1)),
+            limits.port_bytes(_counted(COUNT)),
+            limits.rounds(lambda case: 2 * (case.size - 1)),
         ),
         "Every number travels once, and beside it one count of 8 bytes for each pair of ranks.",
     ),
@@ -170,10 +166,10 @@ def _there_and_back(extra):
 
 
 EXPERT_LEVELS = (
-    Level("within the target", (Limit(PORT, _busiest, _there_and_back(8), binary_text),)),
+    Level("within the target", (limits.port_bytes(_there_and_back(8)),)),
     Level(
         "at the bound",
-        (Limit(PORT, _busiest, _there_and_back(1), binary_text),),
+        (limits.port_bytes(_there_and_back(1)),),
         "Every token goes once to each of its experts and comes once back; the counts are exchanged once.",
     ),
 )

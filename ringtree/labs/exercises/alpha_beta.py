@@ -3,16 +3,13 @@
 import numbers
 
 from ringtree.cost import Link
+from ringtree.labs.comparing import is_number
 from ringtree.labs.exercise import Answer, Question
 from ringtree.labs.inputs import whole_numbers
 from ringtree.units import bytes_text, count_text, seconds_text
 
 TITLE = "Alpha and beta"
 CHAPTER = 2
-
-
-def _is_number(value):
-    return isinstance(value, numbers.Real) and not isinstance(value, bool) and abs(value) < 1e300  # nan is not
 
 
 def _kind(value):
@@ -54,7 +51,7 @@ def measured(link):
 
 def _off(link, tolerance):
     def wrong(answer):
-        pair = isinstance(answer, tuple | list) and len(answer) == 2 and all(map(_is_number, answer))
+        pair = isinstance(answer, tuple | list) and len(answer) == 2 and all(map(is_number, answer))
         if not pair:
             return f"it returned {_kind(answer)} and should return two numbers, (alpha, beta)."
         shows = seconds_text, _beta_text
@@ -133,7 +130,7 @@ def predict_questions():
 
 def _unlike(true):
     def wrong(answer):
-        if not _is_number(answer):
+        if not is_number(answer):
             return f"it returned {_kind(answer)} and should return a number of seconds."
         if abs(answer - true) > 1e-6 * true:
             shown = seconds_text(answer) if answer > 0 else f"{answer:.3g} s"
@@ -180,7 +177,7 @@ def buy_questions():
 
 def _other_buy(name, times, offers):
     def wrong(answer):
-        if not (isinstance(answer, tuple | list) and len(answer) == 2 and isinstance(answer[0], str) and _is_number(answer[1])):
+        if not (isinstance(answer, tuple | list) and len(answer) == 2 and isinstance(answer[0], str) and is_number(answer[1])):
             example = f"({next(iter(offers))!r}, 1.5)"
             return f"it returned {_kind(answer)} and should return the name of an offer and a number, such as {example}."
         if answer[0] != name:

@@ -5,10 +5,11 @@ import math
 import torch
 
 from ringtree.cost import Link
-from ringtree.labs.exercise import Answer, Case, Level, Limit, Program, Question
+from ringtree.labs import limits
+from ringtree.labs.exercise import Answer, Case, Level, Program, Question
 from ringtree.labs.inputs import drawn, easy
-from ringtree.theory import cost_of, lower_bound
-from ringtree.units import binary_text, count_text, seconds_text
+from ringtree.theory import lower_bound
+from ringtree.units import binary_text, count_text
 
 TITLE = "Broadcast"
 CHAPTER = 5
@@ -43,8 +44,8 @@ TREE_LEVELS = (
     Level(
         "at the bound",
         (
-            Limit("rounds", lambda run: run.rounds, lambda case: lower_bound("broadcast", case.size).rounds),
-            Limit("messages", lambda run: run.messages, lambda case: case.size - 1),
+            limits.rounds(lambda case: lower_bound("broadcast", case.size).rounds),
+            limits.messages(lambda case: case.size - 1),
         ),
         "⌈lg p⌉ rounds: the ranks that have it can at most double in each (Chan et al. 2007).",
     ),
@@ -141,21 +142,15 @@ def chain_cases():
         yield _case(rows, root, machine=LINK, says=str(LINK))
 
 
-def _within(part, program, best=False):
-    def most(case):
-        if case.nbytes < LARGE:
-            return None
-        options = {"chunks": fewest_seconds(case.nbytes, case.size, LINK)[0]} if best else {}
-        return part * cost_of(program, case.size, case.nbytes, LINK, **options).time
-
-    return most
+def best_chain(case):
+    return {"chunks": fewest_seconds(case.nbytes, case.size, LINK)[0]}
 
 
 CHAIN_LEVELS = (
-    Level("within the target", (Limit("on this link", lambda run: run.makespan, _within(0.8, "mst_broadcast"), seconds_text),)),
+    Level("within the target", (limits.seconds("on this link", 0.8, "mst_broadcast", LARGE),)),
     Level(
         "at the bound",
-        (Limit("on this link", lambda run: run.makespan, _within(1.02, "chain_broadcast", best=True), seconds_text),),
+        (limits.seconds("on this link", 1.02, "chain_broadcast", LARGE, best_chain),),
         "As fast as a chain can be on this link, where its chunks are neither too long nor too many.",
     ),
 )

@@ -6,10 +6,9 @@ import math
 import torch
 
 from ringtree.cost import Link, Machine
-from ringtree.labs.exercise import Answer, Case, Level, Limit, Program, Question
-from ringtree.labs.inputs import drawn, easy
-from ringtree.theory import cost_of
-from ringtree.units import binary_text, seconds_text
+from ringtree.labs import limits
+from ringtree.labs.exercise import Answer, Case, Level, Program, Question
+from ringtree.labs.inputs import drawn, easy, sum_of_all
 
 TITLE = "Grids"
 CHAPTER = 14
@@ -66,12 +65,8 @@ GROUPS_HINTS = (
 # ---------------------------------------------------------------- along rows, along columns
 
 
-def _sum(given):
-    return [torch.stack([row for (row,) in given]).sum(0)] * len(given)
-
-
 def _case(rows, option, count, **more):
-    return Case(tuple((row,) for row in rows), _sum, {option: count}, **more)
+    return Case(tuple((row,) for row in rows), sum_of_all, {option: count}, **more)
 
 
 def grid_cases():
@@ -113,7 +108,7 @@ def one_ring(case):
 
 
 def _bytes(most):
-    return Limit("through the busier port of the busiest rank", lambda run: run.busiest_port, most, binary_text)
+    return limits.port_bytes(most)
 
 
 def few_rounds(case):
@@ -125,7 +120,7 @@ GRID_LEVELS = (
     Level("within the target", (_bytes(two_rings),)),
     Level(
         "at the bound",
-        (_bytes(one_ring), Limit("rounds", lambda run: run.rounds, few_rounds)),
+        (_bytes(one_ring), limits.rounds(few_rounds)),
         "2(p−1)/p·n bytes, as a ring through all ranks (Patarasuk and Yuan 2009), in the rounds of a row and a column.",
     ),
 )
@@ -157,20 +152,12 @@ def node_cases():
     yield _case(rows, "ranks_per_node", 4, machine=nodes_of(4), says="2 nodes with a card for each rank")
 
 
-def _within(part, program, **options):
-    def most(case):
-        if case.given[0][0].numel() != LARGE:
-            return None
-        return part * cost_of(program, case.size, case.nbytes, case.machine, **options).time
-
-    return (Limit("on 2 nodes of 4 ranks", lambda run: run.makespan, most, seconds_text),)
-
-
+ON_NODES = "on 2 nodes of 4 ranks"
 NODE_LEVELS = (
-    Level("within the target", _within(0.5, "ring_all_reduce")),
+    Level("within the target", (limits.seconds(ON_NODES, 0.5, "ring_all_reduce", 4 * LARGE),)),
     Level(
         "at the bound",
-        _within(1.02, "hierarchical_ring_all_reduce", ranks_per_node=4),
+        (limits.seconds(ON_NODES, 1.02, "hierarchical_ring_all_reduce", 4 * LARGE, lambda case: {"ranks_per_node": 4}),),
         "As fast as this book's ring of rings: every card carries its shard of the vector, and nothing twice.",
     ),
 )

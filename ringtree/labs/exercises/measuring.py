@@ -5,6 +5,7 @@ import random
 import statistics
 
 from ringtree.collectives import bus_factor
+from ringtree.labs.comparing import is_number
 from ringtree.labs.exercise import Answer, Question
 from ringtree.units import seconds_text
 
@@ -82,7 +83,7 @@ def loop_questions():
 
 
 def _off(answer, world):
-    if not isinstance(answer, int | float) or isinstance(answer, bool) or not math.isfinite(answer):
+    if not is_number(answer):
         return f"returned {answer!r}, and a number of seconds is wanted."
     if world.calls < 10:
         return f"made {world.calls} calls: from so few a median says nothing, make 10 or more."
@@ -168,7 +169,7 @@ def busbw_questions():
 
 
 def _rate(answer, wanted):
-    if not isinstance(answer, int | float) or isinstance(answer, bool) or not math.isfinite(answer):
+    if not is_number(answer):
         return f"returned {answer!r}, and a number of bytes a second is wanted."
     if math.isclose(answer, wanted, rel_tol=1e-6):
         return None

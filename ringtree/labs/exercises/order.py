@@ -7,7 +7,9 @@ import torch
 
 from ringtree.cost import Link
 from ringtree.errors import UsageError
-from ringtree.labs.exercise import Answer, Case, Level, Limit, Program, Question
+from ringtree.labs import limits
+from ringtree.labs.comparing import short
+from ringtree.labs.exercise import Answer, Case, Level, Program, Question
 from ringtree.labs.inputs import whole_numbers
 from ringtree.simulated import ProgramError, simulate
 from ringtree.theory import lower_bound
@@ -164,27 +166,22 @@ def differ(calls, a, b):
 def _wrong_difference(answer, calls, a, b):
     wanted = differ(calls, a, b)
     if wanted is None:
-        return None if answer is None else f"it returned {_short(answer)}, and ranks {a} and {b} agree: None was wanted"
+        return None if answer is None else f"it returned {short(answer)}, and ranks {a} and {b} agree: None was wanted"
     if not isinstance(answer, tuple | list) or len(answer) != 3:
-        return f"it returned {_short(answer)}, and ranks {a} and {b} differ: three things were wanted, a place and the two calls"
+        return f"it returned {short(answer)}, and ranks {a} and {b} differ: three things were wanted, a place and the two calls"
     place, mine, theirs = answer
     if type(place) is not int or place != wanted[0]:
         where = f"among the calls in groups of both, ranks {a} and {b} first differ at place {wanted[0]} (from 0)"
-        return f"it says place {_short(place)}: {where}"
+        return f"it says place {short(place)}: {where}"
     for rank, said, should in ((a, mine, wanted[1]), (b, theirs, wanted[2])):
         if not _same(said, should):
             truth = "nothing more, which is None" if should is None else should
-            return f"it says that rank {rank} calls {_short(said)} there; it calls {truth}"
+            return f"it says that rank {rank} calls {short(said)} there; it calls {truth}"
     return None
 
 
 def _same(said, should):
     return said is None if should is None else isinstance(said, list | tuple) and repr(tuple(said)) == repr(should)
-
-
-def _short(value):
-    text = repr(value)
-    return text if len(text) < 100 else f"a {type(value).__name__}"
 
 
 def calls_questions():
@@ -242,11 +239,11 @@ def _agree_case(codes, says):
 AGREE_LEVELS = (
     Level(
         "within the target",
-        (Limit("rounds", lambda run: run.rounds, lambda case: 2 * lower_bound("all_reduce", case.size).rounds),),
+        (limits.rounds(lambda case: 2 * lower_bound("all_reduce", case.size).rounds),),
     ),
     Level(
         "at the bound",
-        (Limit("rounds", lambda run: run.rounds, lambda case: lower_bound("all_reduce", case.size).rounds),),
+        (limits.rounds(lambda case: lower_bound("all_reduce", case.size).rounds),),
         "⌈lg p⌉ rounds: what a rank knows can reach at most twice as many ranks in each.",
     ),
 )

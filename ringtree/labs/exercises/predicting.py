@@ -4,6 +4,7 @@ import math
 import random
 
 from ringtree.cost import Link
+from ringtree.labs.comparing import is_number
 from ringtree.labs.exercise import Answer, Question
 from ringtree.units import bytes_text, seconds_text
 
@@ -42,16 +43,12 @@ def link_questions():
 
 
 def _link(answer, link, within):
-    if not (isinstance(answer, list | tuple) and len(answer) == 2 and all(_is_number(each) and each > 0 for each in answer)):
+    if not (isinstance(answer, list | tuple) and len(answer) == 2 and all(is_number(each) and each > 0 for each in answer)):
         return f"returned {answer!r}: return (alpha, beta), in seconds and in seconds a byte."
     for name, found, true, text in zip(("α", "β"), answer, (link.alpha, link.beta), (seconds_text, lambda beta: f"1 / {bytes_text(1 / beta)}/s")):
         if not 1 / within <= found / true <= within:
             return f"says {name} = {text(found)} where it is {text(true)}, {found / true:.3g} times that."
     return None
-
-
-def _is_number(value):
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 LINK_HINTS = (
@@ -84,7 +81,7 @@ def _interval(answer, hidden, held, width):
     if not isinstance(answer, list | tuple) or len(answer) != len(hidden):
         return f"returned {type(answer).__name__}: return a list of {len(hidden)} pairs (low, high), one for each that was asked for."
     for each in answer:
-        if not (isinstance(each, list | tuple) and len(each) == 2 and all(map(_is_number, each)) and 0 < each[0] <= each[1]):
+        if not (isinstance(each, list | tuple) and len(each) == 2 and all(map(is_number, each)) and 0 < each[0] <= each[1]):
             return f"has {each!r} in its list: give (low, high) in seconds, low not above high."
     share = sum(low <= seconds <= high for (low, high), (_, _, seconds) in zip(answer, hidden)) / len(hidden)
     wide = sorted(high / low for low, high in answer)[len(answer) // 2]

@@ -4,7 +4,9 @@ import itertools
 
 import torch
 
-from ringtree.labs.exercise import Answer, Case, Level, Limit, Program, Question
+from ringtree.labs import limits
+from ringtree.labs.comparing import short
+from ringtree.labs.exercise import Answer, Case, Level, Program, Question
 from ringtree.labs.inputs import drawn, easy
 from ringtree.units import count_text
 
@@ -32,19 +34,14 @@ def _unlike(answer, wanted):
     for kind in KINDS:
         found = answer[kind]
         if not _whole_numbers(found):
-            return f'answer["{kind}"] is {_short(found)}: it should be made of lists and whole numbers alone.'
+            return f'answer["{kind}"] is {short(found)}: it should be made of lists and whole numbers alone.'
         if found != wanted[kind]:
-            return f'answer["{kind}"] is {_short(found)} and should be {_short(wanted[kind])}{_why(found, wanted[kind])}.'
+            return f'answer["{kind}"] is {short(found)} and should be {short(wanted[kind])}{_why(found, wanted[kind])}.'
     return None
 
 
 def _whole_numbers(value):
     return type(value) is list and all(type(each) is int or _whole_numbers(each) for each in value)
-
-
-def _short(value):
-    text = repr(value)
-    return text if len(text) < 100 else f"{text[:90]} …"
 
 
 def _why(found, wanted):
@@ -197,10 +194,10 @@ def _one_message_a_side(run):
 
 
 HALO_LEVELS = (
-    Level("within the target", (Limit("rounds", lambda run: run.rounds, lambda case: 4),)),
+    Level("within the target", (limits.rounds(lambda case: 4),)),
     Level(
         "at the bound",
-        (Limit("rounds", lambda run: run.rounds, _most_neighbours),),
+        (limits.rounds(_most_neighbours),),
         "As many rounds as the rank in the middle has neighbours: its one port sends one message at a time.",
     ),
 )

@@ -5,10 +5,10 @@ from functools import reduce
 import torch
 
 from ringtree.cost import Link
-from ringtree.labs.exercise import Case, Level, Limit, Program
+from ringtree.labs import limits
+from ringtree.labs.exercise import Case, Level, Program
 from ringtree.labs.inputs import drawn, easy, whole_numbers
-from ringtree.theory import cost_of, lower_bound
-from ringtree.units import seconds_text
+from ringtree.theory import lower_bound
 
 TITLE = "Reduce"
 CHAPTER = 6
@@ -40,7 +40,7 @@ def _mean_of_all(root):
 MEAN_LEVELS = (
     Level(
         "at the bound",
-        (Limit("messages", lambda run: run.messages, lambda case: case.size - 1),),
+        (limits.messages(lambda case: case.size - 1),),
         "p − 1 messages: every other rank must be heard once, and says all it knows at once.",
     ),
 )
@@ -87,8 +87,8 @@ ORDERED_LEVELS = (
     Level(
         "at the bound",
         (
-            Limit("rounds", lambda run: run.rounds, lambda case: lower_bound("reduce", case.size).rounds),
-            Limit("messages", lambda run: run.messages, lambda case: case.size - 1),
+            limits.rounds(lambda case: lower_bound("reduce", case.size).rounds),
+            limits.messages(lambda case: case.size - 1),
         ),
         "⌈lg p⌉ rounds: a result that hears of one more group in each round can at most double what it knows.",
     ),
@@ -131,18 +131,11 @@ def long_cases():
         yield _total(drawn(size, LARGE), root, says=str(LINK))
 
 
-def _within(part, program):
-    def most(case):
-        return part * cost_of(program, case.size, case.nbytes, LINK).time if case.nbytes >= LARGE else None
-
-    return most
-
-
 LONG_LEVELS = (
-    Level("within the target", (Limit("on this link", lambda run: run.makespan, _within(0.9, "mst_reduce"), seconds_text),)),
+    Level("within the target", (limits.seconds("on this link", 0.9, "mst_reduce", LARGE),)),
     Level(
         "at the bound",
-        (Limit("on this link", lambda run: run.makespan, _within(1.02, "rabenseifner_reduce"), seconds_text),),
+        (limits.seconds("on this link", 1.02, "rabenseifner_reduce", LARGE),),
         "As fast as Rabenseifner's: 2 lg p rounds, and no port moves more than 2(p−1)/p·n.",
     ),
 )

@@ -2,10 +2,10 @@
 
 import torch
 
-from ringtree.labs.exercise import Case, Level, Limit, Program
+from ringtree.labs import limits
+from ringtree.labs.exercise import Case, Level, Program
 from ringtree.labs.inputs import drawn, easy
 from ringtree.theory import lower_bound
-from ringtree.units import binary_text
 
 TITLE = "Reduce-scatter"
 CHAPTER = 9
@@ -42,14 +42,13 @@ def fewest_rounds(case):
     return lower_bound("reduce_scatter", case.size).rounds
 
 
-BYTES = "through the busier port of the busiest rank"
 WHOLE, BOUND = (
-    Limit(BYTES, lambda run: run.busiest_port, shards(count), binary_text) for count in (lambda p: p, lambda p: p - 1)
+    limits.port_bytes(shards(count)) for count in (lambda p: p, lambda p: p - 1)
 )
 
 
 def _rounds(most):
-    return Limit("rounds", lambda run: run.rounds, most)
+    return limits.rounds(most)
 
 
 # ---------------------------------------------------------------- the ring

@@ -3,21 +3,16 @@
 import torch
 
 from ringtree.cost import Link, Machine
-from ringtree.labs.exercise import Case, Level, Limit, Program
-from ringtree.labs.inputs import drawn, easy
-from ringtree.theory import cost_of
-from ringtree.units import binary_text, seconds_text
+from ringtree.labs import limits
+from ringtree.labs.exercise import Case, Level, Program
+from ringtree.labs.inputs import drawn, easy, sum_of_all
 
 TITLE = "Ring all-reduce"
 CHAPTER = 10
 
 
-def _sum(given):
-    return [torch.stack([row for (row,) in given]).sum(0)] * len(given)
-
-
 def _case(rows, **more):
-    return Case(tuple((row,) for row in rows), _sum, **more)
+    return Case(tuple((row,) for row in rows), sum_of_all, **more)
 
 
 # ---------------------------------------------------------------- one ring
@@ -38,14 +33,13 @@ def fewest_bytes(case):
     return 2 * (numbers.numel() - numbers.numel() // case.size) * numbers.element_size()
 
 
-BYTES = "through the busier port of the busiest rank"
 LEVELS = (
-    Level("within the target", (Limit(BYTES, lambda run: run.busiest_port, lambda case: 2 * case.nbytes, binary_text),)),
+    Level("within the target", (limits.port_bytes(lambda case: 2 * case.nbytes),)),
     Level(
         "at the bound",
         (
-            Limit(BYTES, lambda run: run.busiest_port, fewest_bytes, binary_text),
-            Limit("rounds", lambda run: run.rounds, lambda case: 2 * (case.size - 1)),
+            limits.port_bytes(fewest_bytes),
+            limits.rounds(lambda case: 2 * (case.size - 1)),
         ),
         "2(p−1)/p·n bytes a rank: where the ranks do the adding no all-reduce of equal ranks needs less (Patarasuk and Yuan 2009).",
     ),
@@ -72,24 +66,11 @@ def cases_on_nodes():
     yield _case([row[:LARGE] for row in drawn(8, LARGE)], machine=NODES, says="4 nodes of two ranks with a card each")
 
 
-def _time(run):
-    return run.makespan
-
-
-def _within(part, program, **options):
-    def most(case):
-        if case.given[0][0].numel() != LARGE:
-            return None
-        return part * cost_of(program, case.size, case.nbytes, NODES, **options).time
-
-    return most
-
-
 ON_NODES = (
-    Level("within the target", (Limit("on 4 nodes", _time, _within(0.75, "ring_all_reduce"), seconds_text),)),
+    Level("within the target", (limits.seconds("on 4 nodes", 0.75, "ring_all_reduce", 4 * LARGE),)),
     Level(
         "at the bound",
-        (Limit("on 4 nodes", _time, _within(1.02, "multi_ring_all_reduce", ranks_per_node=2), seconds_text),),
+        (limits.seconds("on 4 nodes", 1.02, "multi_ring_all_reduce", 4 * LARGE, lambda case: {"ranks_per_node": 2}),),
         "As fast as two rings of n/2, each of which leaves every node through another card.",
     ),
 )

@@ -2,9 +2,9 @@
 
 import math
 from functools import cache
-from numbers import Real
 
 from ringtree.cost import Link, Machine
+from ringtree.labs.comparing import is_number, short
 from ringtree.labs.exercise import Answer, Question
 from ringtree.simulated import simulate
 from ringtree.theory import cost_of, textbook_time
@@ -32,17 +32,12 @@ def meet(size, link):
 
 
 def _off(answer, size, link):
-    if isinstance(answer, bool) or not isinstance(answer, Real) or not math.isfinite(answer) or answer < 0:
-        return f"it returned {_short(answer)}, and should return a number of bytes, 0 or more"
+    if not is_number(answer) or answer < 0:
+        return f"it returned {short(answer)}, and should return a number of bytes, 0 or more"
     if math.isclose(answer, meet(size, link), rel_tol=1e-3, abs_tol=1):
         return None
     ring, tree = (seconds_text(time(size, float(answer), link)) for time in (_ring, _tree))
     return f"it returned {bytes_text(round(answer, 1))}; there the ring takes {ring} and the tree {tree}, which is not the same"
-
-
-def _short(value):
-    text = repr(value)
-    return text if len(text) < 60 else f"a {type(value).__name__}"
 
 
 def crossover_questions():
@@ -105,7 +100,7 @@ class _Job:
         _, size, nbytes, machine = cell
         if not isinstance(answer, str) or answer not in names_for(machine):
             node = " (this one needs nodes)" if isinstance(answer, str) and answer in ON_NODES else ""
-            return f"it returned {_short(answer)}{node}, and should return one of {', '.join(names_for(machine))}"
+            return f"it returned {short(answer)}{node}, and should return one of {', '.join(names_for(machine))}"
         self.chosen[cell] = seconds(answer, size, nbytes, machine), answer
         return None
 

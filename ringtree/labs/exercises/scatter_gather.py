@@ -4,10 +4,12 @@ import heapq
 
 import torch
 
-from ringtree.labs.exercise import Answer, Case, Level, Limit, Program, Question
+from ringtree.labs import limits
+from ringtree.labs.comparing import short
+from ringtree.labs.exercise import Answer, Case, Level, Program, Question
 from ringtree.labs.inputs import drawn, easy, whole_numbers
 from ringtree.theory import lower_bound
-from ringtree.units import binary_text, count_text
+from ringtree.units import count_text
 
 TITLE = "Scatter and gather"
 CHAPTER = 7
@@ -45,23 +47,18 @@ def _best(samples, seconds):
 def _too_long(samples, seconds, most):
     def wrong(answer):
         if not (isinstance(answer, list | tuple) and len(answer) == len(seconds) and all(type(each) is int for each in answer)):
-            return f"it returned {_short(answer)} and should return a list of {len(seconds)} whole numbers."
+            return f"it returned {short(answer)} and should return a list of {len(seconds)} whole numbers."
         if min(answer) < 0:
             return f"rank {answer.index(min(answer))} gets {min(answer)} samples: that is less than none."
         if sum(answer) != samples:
-            return f"{_short(answer)} are {sum(answer)} samples, and there are {samples}."
+            return f"{short(answer)} are {sum(answer)} samples, and there are {samples}."
         took, least = max(count * each for count, each in zip(answer, seconds)), _best(samples, seconds)
         if took > most * least:
             last = max(range(len(answer)), key=lambda rank: answer[rank] * seconds[rank])
-            return f"with {_short(answer)} rank {last} ends last, after {took:g} s, where {least:g} s are enough."
+            return f"with {short(answer)} rank {last} ends last, after {took:g} s, where {least:g} s are enough."
         return None
 
     return wrong
-
-
-def _short(value):
-    text = repr(value) if isinstance(value, list | tuple | int | float) else f"a {type(value).__name__}"
-    return text if len(text) < 80 else f"{text[:70]} …"
 
 
 SHARES_HINTS = (
@@ -112,8 +109,8 @@ def _through_the_root(case):
 
 
 def _levels(collective, way):
-    rounds = Limit("rounds", lambda run: run.rounds, lambda case: lower_bound(collective, case.size).rounds)
-    bytes_ = Limit("through the busier port of the busiest rank", lambda run: run.busiest_port, _through_the_root, binary_text)
+    rounds = limits.rounds(lambda case: lower_bound(collective, case.size).rounds)
+    bytes_ = limits.port_bytes(_through_the_root)
     return (
         Level("within the target", (rounds,)),
         Level("at the bound", (rounds, bytes_), f"⌈lg p⌉ rounds, and what must go {way} the root goes once (Chan et al. 2007)."),

@@ -5,17 +5,13 @@ from functools import partial
 import torch
 
 from ringtree.cost import Link
-from ringtree.labs.exercise import Answer, Case, Level, Limit, Program, Question
-from ringtree.labs.inputs import drawn, easy
-from ringtree.theory import cost_of
-from ringtree.units import binary_text, bytes_text, count_text, seconds_text
+from ringtree.labs import limits
+from ringtree.labs.exercise import Answer, Case, Level, Program, Question
+from ringtree.labs.inputs import drawn, easy, sum_of_all
+from ringtree.units import bytes_text, count_text
 
 TITLE = "Tree all-reduce"
 CHAPTER = 11
-
-
-def _sum(given):
-    return [torch.stack([entry[0] for entry in given]).sum(0)] * len(given)
 
 
 def _power_of_two(size):
@@ -28,9 +24,9 @@ def _power_of_two(size):
 def cases():
     sizes = [(1, 3), (4, 8), (4, 3), (5, 3), (6, 12), (7, 20), (8, 64), (4, 0)]
     for rows in [easy(2, 2), easy(3, 3), *(drawn(*each) for each in sizes)]:
-        yield Case(tuple((row,) for row in rows), _sum, says="fewer numbers than ranks" if 0 < len(rows[0]) < len(rows) else "")
+        yield Case(tuple((row,) for row in rows), sum_of_all, says="fewer numbers than ranks" if 0 < len(rows[0]) < len(rows) else "")
     for dtype in torch.int64, torch.float64:
-        yield Case(tuple((row,) for row in drawn(4, 6, dtype)), _sum)
+        yield Case(tuple((row,) for row in drawn(4, 6, dtype)), sum_of_all)
 
 
 def folded_rounds(case):
@@ -54,8 +50,8 @@ def fewest_bytes(case):
 
 def _limits(rounds, nbytes):
     return (
-        Limit("rounds", lambda run: run.rounds, rounds),
-        Limit("through the busier port of the busiest rank", lambda run: run.busiest_port, nbytes, binary_text),
+        limits.rounds(rounds),
+        limits.port_bytes(nbytes),
     )
 
 
@@ -167,9 +163,9 @@ LARGE = 2**16
 def tree_cases():
     for size, length in [(2, 4), (3, 6), (4, 16), (5, 8), (1, 3), (4, 1), (6, 40), (8, 33), (4, 64)]:
         rows = easy(size, length) if size == 2 else drawn(size, length)
-        yield Case(tuple((row, heaps(size)) for row in rows), _sum)
+        yield Case(tuple((row, heaps(size)) for row in rows), sum_of_all)
     rows = drawn(7, LARGE)
-    yield Case(tuple((row, heaps(7)) for row in rows), _sum, machine=LINK, says="α 1 µs, 5 GB/s")
+    yield Case(tuple((row, heaps(7)) for row in rows), sum_of_all, machine=LINK, says="α 1 µs, 5 GB/s")
 
 
 def along_its_edges(run):
@@ -191,19 +187,12 @@ def along_its_edges(run):
     return None
 
 
-def _within(part, program, **options):
-    def most(case):
-        numbers = case.given[0][0]
-        return part * cost_of(program, case.size, numbers.nbytes, LINK, **options).time if numbers.numel() == LARGE else None
-
-    return (Limit("for 262 KB on 7 ranks", lambda run: run.makespan, most, seconds_text),)
-
-
+FOR_LONG = "for 262 KB on 7 ranks"
 TREE_LEVELS = (
-    Level("within the target", _within(0.75, "mst_all_reduce")),
+    Level("within the target", (limits.seconds(FOR_LONG, 0.75, "mst_all_reduce", 4 * LARGE),)),
     Level(
         "at the bound",
-        _within(1.1, "two_trees_all_reduce", chunks=8),
+        (limits.seconds(FOR_LONG, 1.1, "two_trees_all_reduce", 4 * LARGE, lambda case: {"chunks": 8}),),
         "Within a tenth of this book's two trees in 8 chunks, which follow Sanders, Speck and Träff (2009).",
     ),
 )
