@@ -1,82 +1,19 @@
 """What starts beside another of its kind does not race it for a port."""
 
-import errno
 import os
 import re
 import socket
+import stat
 import subprocess
 import sys
 from pathlib import Path
 
 import psutil
 import pytest
-import zmq
 from live import kernel
-
-from ringtree.live import forkserver
 
 ROOT = Path(__file__).parent.parent
 linux = pytest.mark.skipif(sys.platform != "linux", reason="ranks are forked on Linux only")
-
-# Few enough to leave ports for what else runs, and enough to meet one of 200 among 28,000 many times over.
-TAKE_PORTS = """
-import resource, socket
-resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
-taken = [socket.socket() for _ in range(2000)]
-for port in taken:
-    port.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    port.bind(("127.0.0.1", 0))
-print(*[port.getsockname()[1] for port in taken])
-"""
-
-
-@pytest.fixture
-def ports():
-    yield forkserver.hold_ports(200)
-    while forkserver.held:
-        forkserver.held.pop().close()
-
-
-@linux
-def test_ports_that_a_controller_chose_are_given_to_no_other(ports):
-    said = subprocess.run([sys.executable, "-c", TAKE_PORTS], capture_output=True, text=True, check=True).stdout
-    taken = set(map(int, said.split()))
-    assert len(taken) == 2000
-    assert not taken & set(ports)
-    with socket.socket() as other, pytest.raises(OSError) as refused:
-        other.bind(("127.0.0.1", ports[0]))
-    assert refused.value.errno == errno.EADDRINUSE
-
-
-@linux
-def test_the_controller_itself_can_listen_on_them(ports):
-    assert len(set(ports)) == 200
-    with zmq.Context() as context, context.socket(zmq.ROUTER) as there, context.socket(zmq.DEALER) as here:
-        there.bind(f"tcp://127.0.0.1:{ports[0]}")
-        here.connect(f"tcp://127.0.0.1:{ports[0]}")
-        here.send(b"hello")
-        assert there.poll(10_000)
-        assert there.recv_multipart()[-1] == b"hello"
-
-
-@linux
-def test_a_live_controller_holds_the_ports_that_it_listens_on():
-    with kernel() as live:
-        answer = live.run("import ringtree; ranks = ringtree.start(2); print(ranks.cluster.controller.pid)")
-        controller = psutil.Process(int(answer.text.split()[-1]))
-        listening = [port for port in controller.net_connections("tcp") if port.status == psutil.CONN_LISTEN]
-        assert listening
-        assert len(sockets_that_only_hold_a_port(controller.pid)) >= len(listening)
-
-
-def sockets_that_only_hold_a_port(pid):
-    """Linux lists TCP sockets that listen or are connected, Unix sockets and others; not those only bound."""
-    process = Path("/proc", str(pid))
-    links = [os.readlink(descriptor) for descriptor in (process / "fd").iterdir()]
-    numbers = {link.removeprefix("socket:[").rstrip("]") for link in links if link.startswith("socket:")}
-    listed = [line.split() for kind in ("tcp", "tcp6", "udp", "unix", "netlink") for line in (process / "net" / kind).open()]
-    return {number for number in numbers if not any(number in words for words in listed)}
-
 
 @pytest.mark.parametrize("engines", ["fork", "local"])
 def test_on_one_host_nothing_listens_to_the_network(engines):
@@ -95,14 +32,44 @@ link.barrier()
 import os
 print(os.environ['GLOO_SOCKET_IFNAME'])"""
         assert re.sub(r"\[rank .\] ", "", live.run(cell).text) in (4 * "lo\n", 4 * "lo0\n")
-        listening = {
-            (port.laddr.ip, process.pid)
+        listening = [
+            (process.pid, port.laddr.ip)
             for process in live.descendants()
             for port in process.net_connections("inet")
             if port.status == psutil.CONN_LISTEN or port.type == socket.SOCK_DGRAM
-        }
-        assert len({process for _, process in listening}) >= 5  # the controller and all ranks
-        assert {address for address, _ in listening} <= {"127.0.0.1", "::1"}
+        ]
+        assert len({pid for pid, _ in listening}) == 4  # Gloo on each rank; neither the controller nor a store
+        assert {address for _, address in listening} == {"127.0.0.1"}
+        controller = live.run("print(ranks.cluster.controller.pid, ranks.folder)").text.split()
+        assert int(controller[0]) not in {pid for pid, _ in listening}
+        assert stat.S_IMODE(os.stat(controller[1]).st_mode) == 0o700
+
+
+BARGE_IN = """
+import os, socket, sys
+os.setgid(65534)
+os.setuid(65534)
+for path in sys.argv[1:]:
+    try:
+        socket.socket(socket.AF_UNIX, socket.SOCK_STREAM).connect(path)
+    except OSError as error:
+        print(type(error).__name__)
+"""
+
+
+@pytest.mark.skipif(os.name != "posix" or os.geteuid() != 0, reason="only root can become another user")
+def test_another_user_reaches_neither_the_ranks_nor_what_they_meet_at():
+    with kernel() as live:
+        live.run("import ringtree; ranks = ringtree.start(2)")
+        folder = live.run("print(ranks.folder)").text.strip()
+        files = [os.path.join(folder, name) for name in os.listdir(folder) if name.startswith(("socket", "meeting"))]
+        assert len(files) > 10
+        for path in files:
+            if stat.S_ISSOCK(os.stat(path).st_mode):
+                with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as own:
+                    own.connect(path)
+        done = subprocess.run([sys.executable, "-c", BARGE_IN, *files], capture_output=True, text=True, timeout=60)
+        assert done.stdout.split() == ["PermissionError"] * len(files), done.stderr
 
 
 @linux

@@ -166,29 +166,45 @@ class Ranks:
         self.backend, devices, self.remark = placement.choose_backend(self.size, hosts, gpus, backend, share_gpus)
         self.places = placement.places(found, devices)
         shared = len(set(zip(hosts, devices))) < self.size and self.backend == "nccl"
-        address = "127.0.0.1" if len(gpus) == 1 else found[0]["address"]
-        port = self.client[0].apply_async(joining.open_store, address, self.size).get(ENGINES_READY_SECONDS)
-        self._each(joining.meet_at_store, [(address, port, self.size)] * (self.size - 1), range(1, self.size))
+        address, port, file = self._meet([place["address"] for place in found], one_host=len(gpus) == 1)
         self.threads = self._each(
             joining.join,
             [
                 (
                     rank,
                     self.size,
-                    place.local_rank,
-                    hosts.count(place.host),
-                    place.node,
-                    address,
-                    port,
-                    self.backend,
                     place.device,
-                    {"NCCL_HOSTID": f"rank{rank}", **placement.SHARED_GPU} if shared else {},
+                    {
+                        "MASTER_ADDR": address,
+                        "MASTER_PORT": str(port),
+                        "RANK": str(rank),
+                        "WORLD_SIZE": str(self.size),
+                        "LOCAL_RANK": str(place.local_rank),
+                        "LOCAL_WORLD_SIZE": str(hosts.count(place.host)),
+                        "GROUP_RANK": str(place.node),
+                        **({"NCCL_HOSTID": f"rank{rank}", **placement.SHARED_GPU} if shared else {}),
+                    },
+                    file,
+                    self.backend,
                     2 * self.timeout,
                     stack_file(self.folder, rank),
                 )
                 for rank, place in enumerate(self.places)
             ],
         )
+
+    def _meet(self, addresses, one_host):
+        """Where ranks meet: (address, port, file). On one host that is a file, and nobody else can reach it.
+
+        The address and the port are then for programs that read MASTER_ADDR and MASTER_PORT to make a store of their own.
+        """
+        first = self.client[0]
+        if one_host:
+            port = first.apply_async(joining.free_port).get(ENGINES_READY_SECONDS)
+            return "127.0.0.1", port, os.path.join(self.folder, "meeting")
+        port = first.apply_async(joining.open_store, addresses[0], self.size).get(ENGINES_READY_SECONDS)
+        self._each(joining.meet_at_store, [(addresses[0], port, self.size)] * (self.size - 1), range(1, self.size))
+        return addresses[0], port, None
 
     def _each(self, function, arguments=None, ids=None):
         """Run a set-up function on every rank at once; a rank that dies meanwhile is an error."""

@@ -23,7 +23,6 @@ import os
 import select
 import shutil
 import signal
-import socket
 import sys
 import tempfile
 import types
@@ -188,30 +187,13 @@ def become(request, server, private_descriptors):
         torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
     else:
         from ipyparallel.controller import app
-        from ipyparallel.controller.app import IPController as App
+
+        from ringtree.live.controller import UnixSocketController as App
 
         # The controller sleeps a quarter of a second for a database to connect; ours is a dict.
         app.time = types.SimpleNamespace(sleep=lambda seconds: None)
-        app.util.select_random_ports = hold_ports
         os.register_at_fork(after_in_child=die_with_parent)
     App.launch_instance(argv=request["arguments"][1:])
-
-
-held = []  # sockets that keep the controller's ports for it
-
-
-def hold_ports(n):
-    """Choose `n` free TCP ports and keep them until this process binds them by number.
-
-    ipyparallel lets a port go once it is chosen and binds it later; meanwhile another process may
-    be given it. On Linux a bound socket that does not listen keeps its port from being given to
-    others, and lets a socket that asks for this very port, with SO_REUSEADDR as ZeroMQ does, listen.
-    """
-    for _ in range(n):
-        held.append(socket.socket())
-        held[-1].setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        held[-1].bind(("", 0))
-    return [kept.getsockname()[1] for kept in held[-n:]]
 
 
 def die_with_parent():

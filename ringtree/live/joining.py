@@ -35,7 +35,7 @@ def _address():
 
 
 def open_store(address, world_size):
-    """Make the store that ranks meet at, on the first rank; returns its port.
+    """On the first of ranks on several hosts: make the store that they meet at; returns its port.
 
     Left to itself it would listen on every interface, and it knows no password: so it gets a socket that
     listens at this address alone.
@@ -60,25 +60,24 @@ def _keep_store(address, port, world_size, **options):
     _store = dist.TCPStore(address, port, world_size, wait_for_workers=False, **options)
 
 
-def join(rank, world_size, local_rank, local_world_size, node, address, port, backend, device, environment, timeout, stack_file):
-    """Become rank `rank`: environment, process group, names for the reader, reports.
+def free_port():
+    """A port that nobody listens at, for programs that make a store of their own."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
 
+
+def join(rank, size, device, environment, file, backend, timeout, stack_file):
+    """Become rank `rank` of `size`: environment, process group, names for the reader, reports.
+
+    file: where ranks that share one host meet, in a folder that nobody else can open; None where they met at a store.
     Returns the numbers of the threads that `ringtree.live.diagnosis` looks at.
     """
     import torch
     import torch.distributed as dist
 
-    os.environ.update(
-        MASTER_ADDR=address,
-        MASTER_PORT=str(port),
-        RANK=str(rank),
-        WORLD_SIZE=str(world_size),
-        LOCAL_RANK=str(local_rank),
-        LOCAL_WORLD_SIZE=str(local_world_size),
-        GROUP_RANK=str(node),
-        **environment,
-    )
-    if local_world_size == world_size and (loopback := _loopback()):
+    os.environ.update(environment)
+    if file and (loopback := _loopback()):
         os.environ.setdefault("GLOO_SOCKET_IFNAME", loopback)  # where Gloo would take what the host's name leads to
     threads = whereabouts.tell_where(stack_file)
     speech.keep_speech()
@@ -88,16 +87,16 @@ def join(rank, world_size, local_rank, local_world_size, node, address, port, ba
         torch.cuda.set_device(device)
     dist.init_process_group(
         backend,
-        store=_store,
+        store=dist.FileStore(file, size) if file else _store,
         rank=rank,
-        world_size=world_size,
+        world_size=size,
         timeout=datetime.timedelta(seconds=timeout),
         device_id=device if device.type == "cuda" else None,
     )
     shell = get_ipython()
     shell.kernel._abort_queues = _abort_nothing
     shell.InteractiveTB.structured_traceback = frames.short_traceback
-    names = dict(torch=torch, dist=dist, rank=rank, world_size=world_size, device=device)
+    names = dict(torch=torch, dist=dist, rank=rank, world_size=size, device=device)
     shell.user_ns.update(names)
     shell.user_ns_hidden.update(names)
     return threads

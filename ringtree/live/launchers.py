@@ -281,6 +281,10 @@ def new_cluster(size, folder, local, arguments, options):
     """The `ipyparallel.Cluster` of what `choose` gave, with further options by class name; not yet started."""
     import ipyparallel
 
+    if local:
+        private = ["--IPController.transport=ipc", f"--IPController.ip={os.path.join(folder, 'socket')}"]
+    else:
+        private = ["--IPController.enable_curve=True"]
     cluster = ipyparallel.Cluster(
         n=size,
         profile_dir=folder,
@@ -294,11 +298,14 @@ def new_cluster(size, folder, local, arguments, options):
             "--HeartMonitor.max_heartmonitor_misses=300",
             "--IPController.use_threads=True",
             "--log-level=40",
+            *private,
         ],
         **arguments,
     )
     for name in ("ForkedEngineSet", "NursedEngineSet"):
         cluster.config[name].delay = 0.0
+    if local:
+        cluster.config.NursedController.controller_cmd = [sys.executable, "-m", "ringtree.live.controller"]
     for layer in options:
         for name, traits in layer.items():
             cluster.config[name].update(traits)
