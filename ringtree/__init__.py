@@ -16,6 +16,7 @@ What is used everywhere is here: `dir(ringtree)` lists it. The rest stands in ro
     data         published figures and recordings
     draw         pictures of traces and costs, and the step player
     labs         exercises that check themselves
+    doctor       what stands in the way of ranks on this machine
     explain      your cluster on one page, from a log
     collectives, calls, computing, cost, trace, units, waits, errors      the words and plain data that all rooms share
 """
@@ -25,7 +26,7 @@ import lazy_loader
 # Late, so that a rank that imports a room of this package pays for that room alone.
 __getattr__, __dir__, __all__ = lazy_loader.attach(
     __name__,
-    submodules=["algorithms", "data", "draw", "explain", "labs", "live", "measure", "simulated", "theory"],
+    submodules=["algorithms", "data", "doctor", "draw", "explain", "labs", "live", "measure", "simulated", "theory"],
     submod_attrs={
         "computing": ["compute"],
         "cost": ["Link", "Machine"],

@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "ringtree"
 # From the top floor down: a room imports from those below it, never from one above. Below all lies the ground: files that
 # stand in no room, which import each other only.
-FLOORS = ["explain", "labs", "draw", "measure", "parallel", "theory", "simulated", "live", "algorithms", "data"]
+FLOORS = ["explain", "labs", "doctor", "draw", "measure", "parallel", "theory", "simulated", "live", "algorithms", "data"]
 FILES = sorted(PACKAGE.rglob("*.py"))
 NOTEBOOKS = sorted([*(ROOT / "notebooks").glob("*.ipynb"), *(ROOT / "labs" / "source").rglob("*.ipynb")])
 

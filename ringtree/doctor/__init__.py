@@ -1,0 +1,19 @@
+"""What stands in the way of ranks on this machine, and what to do about it.
+
+    python -m ringtree.doctor            # in full; exit status 1 where something must be mended
+    python -m ringtree.doctor --json
+
+    from ringtree import doctor
+    doctor.look()                        # a list of `Finding`s
+    doctor.in_a_line()                   # one sentence
+
+`finding` says what a finding is; `computer` looks at memory, limits, threads and folders, `gpus` at GPUs and NCCL,
+`network` at the loopback and the interfaces that were named, `processes` at what earlier ranks have left, `slurm` at what
+a batch system gave.
+"""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach(
+    __name__, submod_attrs={"finding": ["Finding"], "looking": ["in_a_line", "look"]}
+)

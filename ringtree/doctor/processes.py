@@ -1,0 +1,68 @@
+"""What earlier ranks of mine have left: processes whose kernel is gone, and folders that nobody uses."""
+
+import contextlib
+import os
+import re
+import tempfile
+from pathlib import Path
+
+import psutil
+
+from ringtree.doctor.finding import fine, note, wrong
+from ringtree.units import count_text
+
+WATCHED = re.compile(r"/ringtree/live/(?:forkserver|nanny)\.py$")
+STOCK = ("ipyparallel.engine", "ipyparallel.controller")
+
+
+def left_behind():
+    stale = sorted(process.pid for process in psutil.process_iter() if _is_stale(process))
+    if stale:
+        seen = f"their kernel is gone, and they are still there: {', '.join(map(str, stale))}"
+        return wrong("stale ranks", seen, f"end them: kill -9 {' '.join(map(str, stale))}")
+    return fine("stale ranks", "none")
+
+
+def _is_stale(process):
+    """Ranks end with their kernel; one that did not (a machine that was suspended, a container of another kind) is seen here."""
+    try:
+        if process.uids().real != os.getuid() or process.status() == psutil.STATUS_ZOMBIE:
+            return False
+        words = process.cmdline()
+        for place, word in enumerate(words[:-1]):
+            if WATCHED.search(word):
+                return not psutil.pid_exists(int(words[place + 1]))
+        return any(word in STOCK for word in words) and process.ppid() == 1
+    except (psutil.Error, ValueError, IndexError):
+        return False
+
+
+def folders():
+    if not os.path.isdir("/proc/self/fd"):
+        return fine("left folders", "not looked for on this system")
+    used = _files_open()
+    left = sorted(str(path) for path in _of_ranks() if not any(name.startswith(f"{path}/") for name in used))
+    if left:
+        return note(
+            "left folders", f"{count_text(len(left), 'folder')} of ranks that are gone", f"remove: rm -r {' '.join(left)}"
+        )
+    return fine("left folders", "none")
+
+
+def _of_ranks():
+    """Folders of mine in which ranks of one start met: there is ipyparallel's `security` in them."""
+    for place, pattern in ((tempfile.gettempdir(), "ringtree-*"), (Path.home(), ".ringtree-*")):
+        for path in Path(place).glob(pattern):
+            with contextlib.suppress(OSError):
+                if path.stat().st_uid == os.getuid() and ((path / "security").is_dir() or any(path.glob("*/security"))):
+                    yield path
+
+
+def _files_open():
+    """Names of the files that my processes have open."""
+    names = set()
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):
+            if process.uids().real == os.getuid():
+                names |= {os.readlink(each) for each in Path(f"/proc/{process.pid}/fd").iterdir() if each.is_symlink()}
+    return names

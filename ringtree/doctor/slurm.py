@@ -1,0 +1,63 @@
+"""What Slurm gave this process, and whether PyTorch sees just that."""
+
+import os
+import shutil
+import subprocess
+
+from ringtree.doctor.finding import fine, note, wrong
+from ringtree.units import count_text
+
+SOON = 600  # seconds
+
+
+def findings(gpus: int, cores: float, environment=os.environ):
+    """gpus, cores: as many as this process sees."""
+    if not (job := environment.get("SLURM_JOB_ID")):
+        return
+    given = environment.get("SLURM_GPUS_ON_NODE", "0")
+    given = int(given) if given.isdigit() else 0
+    allotted = int(environment.get("SLURM_CPUS_ON_NODE", "0") or 0)
+    seen = f"job {job}: {count_text(given, 'GPU')} and {count_text(allotted, 'core')} on this node"
+    if gpus < given:
+        yield wrong(
+            "Slurm",
+            f"{seen}, and PyTorch sees {count_text(gpus, 'GPU')}",
+            "look at CUDA_VISIBLE_DEVICES, which Slurm has set: leave it as it was",
+        )
+    elif gpus > given:
+        do = "the administrator has to set ConstrainDevices=yes in cgroup.conf; till then use no more than was allotted"
+        yield wrong("Slurm", f"{seen}, and PyTorch sees {count_text(gpus, 'GPU')}: others' too", do)
+    else:
+        yield fine("Slurm", seen)
+    if allotted and cores > allotted:
+        yield note(
+            "Slurm's cores",
+            f"{allotted} allotted, {cores:g} can be used",
+            "the administrator has to set ConstrainCores=yes in cgroup.conf",
+        )
+    if (left := _seconds_left(job)) is not None and left < SOON:
+        yield note(
+            "Slurm's time", f"{left // 60} min left of this job", "save what you need: all ranks and the kernel end with the job"
+        )
+
+
+def _seconds_left(job):
+    if shutil.which("squeue") is None:
+        return None
+    try:
+        said = subprocess.run(["squeue", "-h", "-j", job, "-o", "%L"], capture_output=True, text=True, timeout=10).stdout.strip()
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return seconds_in(said)
+
+
+def seconds_in(text: str) -> int | None:
+    """Slurm's days-hours:minutes:seconds; None for UNLIMITED and the like."""
+    days, _, rest = text.rpartition("-")
+    parts = rest.split(":")
+    if not all(part.isdigit() for part in parts) or not (days == "" or days.isdigit()):
+        return None
+    seconds = 0
+    for part in parts:
+        seconds = 60 * seconds + int(part)
+    return seconds + 86_400 * int(days or 0)
