@@ -57,12 +57,11 @@ def test_of_the_computer(found, state, seen, do):
     assert seen in finding.seen and do in finding.do
 
 
-def test_a_temporary_folder_with_too_long_a_name_is_found(monkeypatch, tmp_path):
-    long = tmp_path / ("x" * 100)
-    long.mkdir()
-    monkeypatch.setattr(computer.tempfile, "gettempdir", lambda: str(long))
+def test_a_temporary_folder_that_cannot_be_written_to_is_found(monkeypatch):
+    monkeypatch.setattr(computer.sockets, "parent", lambda: "/proc/self")
+    monkeypatch.setattr(computer.os, "access", lambda path, mode: path != "/proc/self")
     found = computer.folder()
-    assert found.state == WRONG and "too long for Unix sockets" in found.seen and "TMPDIR=/tmp" in found.do
+    assert found.state == WRONG and "cannot be written to" in found.seen and "TMPDIR" in found.do
 
 
 def test_cores_are_those_of_the_control_group(monkeypatch, tmp_path):
@@ -236,7 +235,7 @@ def test_a_rank_whose_kernel_is_gone_is_found_and_its_number_named():
 
 
 def test_a_folder_of_ranks_that_are_gone_is_found_and_one_in_use_is_not(monkeypatch, tmp_path):
-    monkeypatch.setattr(processes.tempfile, "gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr(processes.sockets, "parent", lambda: str(tmp_path))
     monkeypatch.setattr(processes.Path, "home", lambda: tmp_path / "home")
     assert processes.folders().state == FINE
     for name in ("gone", "used"):

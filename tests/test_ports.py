@@ -84,6 +84,14 @@ print({each.laddr.ip for each in psutil.Process().net_connections("tcp") if each
     assert done.stdout == "{'127.0.0.2'}\n", done.stderr
 
 
+def test_a_temporary_folder_with_a_long_name_keeps_no_rank_from_starting(tmp_path):
+    long = tmp_path / ("x" * 100)
+    long.mkdir()
+    with kernel(TMPDIR=str(long)) as live:
+        assert live.run("import ringtree; ranks = ringtree.start(2)").error is None
+        assert live.run("print(ranks.folder)").text.startswith("/tmp/ringtree-")
+
+
 def test_a_kernel_of_the_suite_has_no_port_to_lose():
     with kernel() as live:
         assert live.run("print(6 * 7)").text == "42\n"

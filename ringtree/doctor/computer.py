@@ -4,17 +4,15 @@ import contextlib
 import os
 import resource
 import shutil
-import tempfile
 from pathlib import Path
 
 import psutil
 
 from ringtree.doctor.finding import fine, note, wrong
+from ringtree.live import sockets
 from ringtree.units import binary_text, count_text
 
 RANK_MEMORY = 110e6  # bytes that an idle rank takes, a quarter of a learner's 470 MB with server and kernel (20 at once)
-LONGEST_SOCKET = 107  # letters that Linux allows for the name of a Unix socket
-OURS = len("/ringtree-12345678/tmp12345678/socket:18")
 OPEN_FILES = 1024
 NCCL_SEGMENT = 9_637_888  # bytes; one for each connection over shared memory (NCCL issue 290, pytorch/ci-infra 490)
 GOOD_SHM = 1 << 30  # what NVIDIA's containers are started with: --shm-size=1g
@@ -147,18 +145,14 @@ def cards(folder="/sys/class/infiniband"):
 
 
 def folder():
-    """Where ranks keep their sockets: it must be short, and it must be possible to write there."""
+    """Where ranks keep their sockets: they must be able to write there."""
     try:
-        place = tempfile.gettempdir()
+        place = sockets.parent()
     except FileNotFoundError as error:
         return wrong("temporary folder", f"none can be written to: {error}", "set TMPDIR to a folder of yours")
-    if len(place) + OURS > LONGEST_SOCKET:
-        return wrong(
-            "temporary folder", f"{place} has a name of {len(place)} letters, too long for Unix sockets", "set TMPDIR=/tmp"
-        )
+    if not os.access(place, os.W_OK | os.X_OK):
+        return wrong("temporary folder", f"{place} cannot be written to", "set TMPDIR to a folder of yours with a short name")
     free = shutil.disk_usage(place).free
     if free < 100e6:
-        return wrong(
-            "temporary folder", f"{place} has {binary_text(free)} free", "make room there, or set TMPDIR to another folder"
-        )
+        return wrong("temporary folder", f"{place} has {binary_text(free)} free", "make room there, or set TMPDIR to another folder")
     return fine("temporary folder", f"{place}, {binary_text(free)} free")

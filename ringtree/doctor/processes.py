@@ -3,12 +3,12 @@
 import contextlib
 import os
 import re
-import tempfile
 from pathlib import Path
 
 import psutil
 
 from ringtree.doctor.finding import fine, note, wrong
+from ringtree.live import sockets
 from ringtree.units import count_text
 
 WATCHED = re.compile(r"/ringtree/live/(?:forkserver|nanny)\.py$")
@@ -51,7 +51,7 @@ def folders():
 
 def _of_ranks():
     """Folders of mine in which ranks of one start met: there is ipyparallel's `security` in them."""
-    for place, pattern in ((tempfile.gettempdir(), "ringtree-*"), (Path.home(), ".ringtree-*")):
+    for place, pattern in ((sockets.parent(), "ringtree-*"), (Path.home(), ".ringtree-*")):
         for path in Path(place).glob(pattern):
             with contextlib.suppress(OSError):
                 if path.stat().st_uid == os.getuid() and ((path / "security").is_dir() or any(path.glob("*/security"))):

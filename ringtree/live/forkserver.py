@@ -4,11 +4,12 @@ A rank that is forked from here needs no second for `import torch`, and shares
 those pages with its neighbours. The server is a script of its own, started by
 `ringtree.live.launchers`:
 
-    python forkserver.py KERNEL_PID
+    python forkserver.py KERNEL_PID FOLDER
 
 It reads requests from standard input and answers on standard output, one JSON
 object a line. It ends, with all that it started, when standard input closes or
-when the kernel is gone: SIGKILL of a kernel leaves nothing behind.
+when the kernel is gone: SIGKILL of a kernel leaves nothing behind. What they keep lies in a new
+folder below FOLDER.
 
 It stays single-threaded, computes nothing with OpenMP and does not touch CUDA:
 a child forked after any of these could hang.
@@ -48,7 +49,7 @@ exit_codes = {}
 
 
 def main():
-    kernel = int(sys.argv[1])
+    kernel, place = int(sys.argv[1]), sys.argv[2]
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, reap)
     replies = os.dup(1)
@@ -59,7 +60,7 @@ def main():
         os._exit(1)
 
     preload()
-    folder = tempfile.mkdtemp(prefix="ringtree-")
+    folder = tempfile.mkdtemp(prefix="ringtree-", dir=place)
     answer(replies, ready=os.getpid(), folder=folder)
     try:
         serve(kernel, kernel_gone, replies)

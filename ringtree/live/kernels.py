@@ -13,6 +13,8 @@ import tempfile
 
 from jupyter_client.provisioning import LocalProvisioner
 
+from ringtree.live import sockets
+
 
 class UnixSocketProvisioner(LocalProvisioner):
     """A kernel process of this machine whose channels are Unix sockets, not TCP ports."""
@@ -22,7 +24,7 @@ class UnixSocketProvisioner(LocalProvisioner):
     async def pre_launch(self, **options):
         manager = self.parent
         if manager.transport == "tcp":
-            self.folder = tempfile.mkdtemp(prefix="kernel-")
+            self.folder = tempfile.mkdtemp(prefix="kernel-", dir=sockets.parent())
             manager.transport = "ipc"
             manager.cache_ports = False
             manager.ip = os.path.join(self.folder, "channel")

@@ -22,6 +22,7 @@ import psutil
 from ipyparallel.cluster import launcher
 
 from ringtree.errors import UsageError
+from ringtree.live import sockets
 
 HERE = pathlib.Path(__file__).parent
 ONE_THREAD = {"OMP_NUM_THREADS": "1"}  # four ranks on a few cores must not fight
@@ -34,7 +35,7 @@ class ForkServer:
         self.lock = threading.Lock()
         self.hello = None
         self.process = subprocess.Popen(
-            [sys.executable, str(HERE / "forkserver.py"), str(os.getpid())],
+            [sys.executable, str(HERE / "forkserver.py"), str(os.getpid()), sockets.parent()],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -240,7 +241,7 @@ def choose(engines, size, ranks_per_node=None):
             raise UsageError("engines='fork' needs Linux: leave engines= out, or give engines='local'")
         folder = tempfile.mkdtemp(dir=fork_server().folder())
         return {"engines": ForkedEngineSet, "controller": ForkedController}, {}, folder, True
-    folder = tempfile.mkdtemp(prefix="ringtree-")
+    folder = tempfile.mkdtemp(prefix="ringtree-", dir=sockets.parent())
     if engines == "local":
         return {"engines": NursedEngineSet, "controller": NursedController}, {}, folder, True
     if isinstance(engines, dict):
