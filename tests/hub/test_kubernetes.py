@@ -1,0 +1,179 @@
+"""The values for Kubernetes: by the chart's schema, by KubeSpawner's traits, rendered by helm; and what the image names."""
+
+import base64
+import copy
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+KUBERNETES = ROOT / "hub" / "kubernetes"
+CHART = Path(__file__).parent / "chart" / "jupyterhub"
+VALUES = yaml.safe_load((KUBERNETES / "values.yaml").read_text())
+PROFILES = {each["slug"]: each for each in VALUES["singleuser"]["profileList"]}
+GPU = "nvidia.com/gpu"
+
+
+def merged(under, over):
+    """As helm merges values: dicts into dicts, everything else replaced."""
+    if not (isinstance(under, dict) and isinstance(over, dict)):
+        return over
+    return {**under, **{key: merged(under.get(key), value) for key, value in over.items()}}
+
+
+def complaints(values):
+    validator = pytest.importorskip("jsonschema").Draft7Validator
+    schema = yaml.safe_load((CHART / "values.schema.yaml").read_text())
+    whole = merged(yaml.safe_load((CHART / "values.yaml").read_text()), values)
+    return [f"{'/'.join(map(str, error.path))}: {error.message}" for error in validator(schema).iter_errors(whole)]
+
+
+def test_the_values_hold_against_the_charts_schema():
+    assert complaints(VALUES) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("singleuser", "storage", "capacity"), 5),
+        (("singleuser", "memory", "limits"), "4G"),
+        (("cull", "timeout"), "an hour"),
+        (("proxy", "https", "host"), ["labs.example.org"]),
+        (("hub", "concurrentSpawnLimits"), 3),
+    ],
+)
+def test_the_schema_would_find_a_slip(path, value):
+    broken = copy.deepcopy(VALUES)
+    place = broken
+    for key in path[:-1]:
+        place = place[key]
+    place[path[-1]] = value
+    assert complaints(broken)
+
+
+def test_profiles_override_what_kubespawner_has():
+    """The chart's schema takes anything in a profile, so a slip there would show when a learner starts a server."""
+    kind = pytest.importorskip("kubespawner").KubeSpawner
+    spawner = kind.__new__(kind)  # its traits alone: made in full it looks for a cluster
+    for profile in PROFILES.values():
+        assert set(profile) <= {"display_name", "slug", "description", "default", "kubespawner_override", "profile_options"}
+        for name, value in profile.get("kubespawner_override", {}).items():
+            assert spawner.has_trait(name), f"{profile['slug']}: KubeSpawner has no {name}"
+            setattr(spawner, name, value)  # raises where it is of another kind
+    spawner.profile_list = VALUES["singleuser"]["profileList"]
+
+
+def test_a_profile_for_each_number_of_gpus():
+    assert list(PROFILES) == ["cpu", "gpu-1", "gpu-2", "gpu-4", "gpu-8"]
+    assert [each["slug"] for each in PROFILES.values() if each.get("default")] == ["cpu"]
+    assert "kubespawner_override" not in PROFILES["cpu"]
+    for slug, profile in list(PROFILES.items())[1:]:
+        given = profile["kubespawner_override"]
+        # Kubernetes gives out whole GPUs, and wants as many guaranteed as allowed.
+        assert given["extra_resource_limits"] == given["extra_resource_guarantees"] == {GPU: slug.removeprefix("gpu-")}
+        assert given["cpu_guarantee"] <= given["cpu_limit"] and int(given["mem_guarantee"][:-1]) <= int(given["mem_limit"][:-1])
+
+
+def test_shared_memory_is_memory_and_limited():
+    storage = VALUES["singleuser"]["storage"]
+    assert storage["extraVolumes"]["shm"]["emptyDir"] == {"medium": "Memory", "sizeLimit": "1Gi"}
+    assert storage["extraVolumeMounts"]["shm"]["mountPath"] == "/dev/shm"
+
+
+# ---------------------------------------------------------------- rendered
+
+RENDER = """
+import json, sys
+import helm_python
+with helm_python.Chart.load(sys.argv[1]) as chart:
+    print(json.dumps(chart.render(values=json.load(sys.stdin), name="labs", namespace="labs")))
+"""
+
+
+def pythons():
+    """Pythons of 3.12 and newer on this machine, which helm's package wants."""
+    names = [f"python3.{minor}" for minor in range(12, 20)]
+    found = [shutil.which(name) for name in names]
+    root = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
+    found += sorted(map(str, root.glob("versions/3.1[2-9]*/bin/python")))
+    for path in [sys.executable, *filter(None, found)]:
+        said = subprocess.run([path, "-c", "import sys; print(sys.version_info >= (3, 12))"], capture_output=True, text=True)
+        if said.stdout == "True\n":
+            yield path
+
+
+@pytest.fixture(scope="session")
+def helm(tmp_path_factory):
+    """A Python that can import helm_python, in an environment of its own."""
+    python = next(pythons(), None)
+    if python is None:
+        pytest.skip("helm is not tried: no Python of 3.12 or newer here, which helm-python-sdk wants")
+    folder = tmp_path_factory.mktemp("helm")
+    subprocess.run([python, "-m", "venv", folder], check=True)
+    python = folder / "bin" / "python"
+    done = subprocess.run([python, "-m", "pip", "install", "-q", "helm-python-sdk==0.2.2"], capture_output=True, text=True)
+    if done.returncode:
+        pytest.skip(f"helm is not tried: helm-python-sdk cannot be installed: {done.stderr.strip().splitlines()[-1]}")
+    return python
+
+
+@pytest.fixture(scope="session")
+def objects(helm):
+    # The chart's own number is written when it is released; helm wants one that is a version.
+    done = subprocess.run([helm, "-c", RENDER, CHART], input=json.dumps(VALUES), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    manifests = [text for name, text in json.loads(done.stdout).items() if name.endswith(".yaml")]
+    return [each for text in manifests for each in yaml.safe_load_all(text) if each]
+
+
+def of_kind(objects, kind, name):
+    (found,) = [each for each in objects if each["kind"] == kind and each["metadata"]["name"] == name]
+    return found
+
+
+def test_helm_renders_it(objects):
+    kinds = {each["kind"] for each in objects}
+    assert {"Deployment", "Service", "ConfigMap", "Secret", "NetworkPolicy", "PersistentVolumeClaim", "DaemonSet"} <= kinds
+    assert len(objects) >= 25
+
+
+def test_what_the_hub_reads_is_what_was_meant(objects):
+    values = yaml.safe_load(base64.b64decode(of_kind(objects, "Secret", "hub")["data"]["values.yaml"]))
+    assert [each["slug"] for each in values["singleuser"]["profileList"]] == list(PROFILES)
+    assert values["hub"]["config"]["JupyterHub"]["authenticator_class"] != "dummy"
+    assert values["cull"]["maxAge"] == 28800
+
+
+def test_a_learners_pod_takes_connections_from_hub_and_proxy_only(objects):
+    policy = of_kind(objects, "NetworkPolicy", "singleuser")["spec"]
+    assert "Ingress" in policy["policyTypes"]
+    for rule in policy["ingress"]:
+        for peer in rule["from"]:
+            assert peer["podSelector"]["matchLabels"] in (
+                {"hub.jupyter.org/network-access-singleuser": "true"},
+                {"component": "hub"},
+                {"component": "proxy"},
+            )
+
+
+# ---------------------------------------------------------------- the image
+
+
+def test_the_image_takes_what_there_is():
+    text = (KUBERNETES / "Dockerfile").read_text()
+    assert text.startswith("# Not run here")
+    for source in re.findall(r"^COPY (\S+) ", text, re.MULTILINE):
+        assert source == "_build/course"
+    assert f"jupyterhub=={yaml.safe_load((CHART / 'Chart.yaml').read_text())['appVersion']}" in text
+    hub = (ROOT / "hub" / "server" / "requirements.txt").read_text()
+    assert re.search(r"nbgitpuller==\S+", text)[0] in hub.split()
+    for lock in re.findall(r"-[rc] (\S+)", text):
+        assert (ROOT / lock).exists()
+    assert VALUES["singleuser"]["extraEnv"]["JUPYTER_DEFAULT_PROVISIONER_NAME"] in (ROOT / "pyproject.toml").read_text()
