@@ -11,6 +11,7 @@ What is used everywhere is here: `dir(ringtree)` lists it. The rest stands in ro
     algorithms   every collective as rank programs, one collective a file
     live         ranks: started, watched, traced, with an emulated link between them
     simulated    ranks on a virtual clock
+    parallel     how a model is split over ranks: each file can be copied alone
     theory       exact costs, bounds, fits, predictions, NCCL's own model
     measure      time a collective honestly, read others' logs, record what a GPU shows
     data         published figures and recordings
@@ -26,7 +27,7 @@ import lazy_loader
 # Late, so that a rank that imports a room of this package pays for that room alone.
 __getattr__, __dir__, __all__ = lazy_loader.attach(
     __name__,
-    submodules=["algorithms", "data", "doctor", "draw", "explain", "labs", "live", "measure", "simulated", "theory"],
+    submodules=["algorithms", "data", "doctor", "draw", "explain", "labs", "live", "measure", "parallel", "simulated", "theory"],
     submod_attrs={
         "computing": ["compute"],
         "cost": ["Link", "Machine"],

@@ -3,6 +3,7 @@
     n, t = data.sweep("h200_p8")          # bytes and seconds of one published run
     data.run("h200_p8").source            # who measured it
     data.recording("order")               # what a GPU showed, or that nothing is recorded yet
+    data.prose()                          # a text to train on
 """
 
 import lazy_loader
@@ -12,5 +13,6 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     submod_attrs={
         "published": ["Run", "run", "runs", "samples", "sweep"],
         "recordings": ["Recording", "recording"],
+        "texts": ["prose"],
     },
 )

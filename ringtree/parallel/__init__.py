@@ -1,0 +1,5 @@
+"""How a model is split over ranks, by hand: each file imports torch alone and can be read, or taken away, alone.
+
+    model            a small GPT, its loss and its batches
+    data_parallel    the whole model on every rank, a part of the batch each
+"""

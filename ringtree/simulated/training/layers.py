@@ -1,0 +1,57 @@
+"""What a sketch of a training step knows of a model: its tensors, and how long each part computes."""
+
+from dataclasses import dataclass
+
+import torch
+
+from ringtree.simulated.sketch import Sketch
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A part of a model whose gradients are ready together.
+
+    counts: numbers of elements of its tensors, in the model's order. forward, backward: seconds that it computes.
+    """
+
+    name: str
+    counts: tuple[int, ...]
+    forward: float
+    backward: float
+    dtype: torch.dtype = torch.float32
+
+    @property
+    def sketches(self):
+        return [Sketch(count, self.dtype) for count in self.counts]
+
+    @property
+    def nbytes(self) -> int:
+        return sum(self.counts) * self.dtype.itemsize
+
+
+def layers_of(model, forward=0.0, backward=0.0) -> list[Layer]:
+    """One `Layer` for each tensor of a torch model, in its order: what the calls of a step depend on.
+
+    forward, backward: seconds of the whole pass, shared out by the tensors' sizes.
+    """
+    counts = {name: parameter.numel() for name, parameter in model.named_parameters()}
+    dtype = next(model.parameters()).dtype
+    whole = sum(counts.values())
+    return [
+        Layer(name, (count,), forward * count / whole, backward * count / whole, dtype) for name, count in counts.items()
+    ]
+
+
+def transformer(layers, width, tokens, rate, vocabulary=32_000, dtype=torch.bfloat16) -> list[Layer]:
+    """A decoder-only transformer, one `Layer` a block, with an embedding before and a head behind.
+
+    tokens: that one rank computes on at a time. rate: operations a second that it reaches. A block has 12·width² parameters;
+    a parameter takes 2 operations a token forward and 4 backward (Kaplan et al. 2020, without the attention's own part).
+    """
+
+    def layer(name, count):
+        seconds = 2 * count * tokens / rate
+        return Layer(name, (count,), seconds, 2 * seconds, dtype)
+
+    embedding = Layer("embedding", (vocabulary * width,), 0.0, 0.0, dtype)  # a look-up: next to nothing
+    return [embedding, *(layer(f"block {i}", 12 * width * width) for i in range(layers)), layer("head", vocabulary * width)]

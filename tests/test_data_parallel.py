@@ -1,0 +1,177 @@
+"""Data parallel: equal to one process, by hand and by DDP; the sketch's calls are the hand form's."""
+
+from functools import partial
+
+import pytest
+import torch
+from processes import shared
+
+from ringtree import Link, data, simulate, traced
+from ringtree.parallel import data_parallel as by_hand
+from ringtree.parallel import model as M
+from ringtree.simulated import training
+
+STEPS = 3
+PARAMETERS = sum(parameter.numel() for parameter in M.GPT(74, layers=2, width=32, heads=2).parameters())
+WAYS = {
+    "each": dict(),
+    "buckets": dict(nbytes=40_000),
+    "overlapped": dict(nbytes=40_000, overlapped=True),
+    "one bucket": dict(nbytes=1 << 30, overlapped=True),
+    "a bucket a tensor": dict(nbytes=1, overlapped=True),
+}
+
+
+@pytest.fixture(scope="module", params=[2, 3, 4])
+def ranks(request):
+    return shared(request.param)
+
+
+def new_model(dtype=torch.float64, seed=0):
+    tokens, symbols = M.tokens_of(data.prose())
+    return tokens, M.seeded(lambda: M.GPT(len(symbols), layers=2, width=32, heads=2), seed).to(dtype)
+
+
+def alone(dtype=torch.float64, batch=12):
+    """Losses of one process on whole batches."""
+    tokens, net = new_model(dtype)
+    optimizer = torch.optim.AdamW(net.parameters(), lr=3e-3)
+    losses = []
+    for rows in M.batches(tokens, STEPS, batch):
+        optimizer.zero_grad()
+        loss = M.loss_of(net, rows)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+def trained(dist, way, dtype=torch.float64, batch=12, sent=None):
+    """Losses, and the calls of the last step: (operation, bytes, group)."""
+    torch.set_num_threads(1)
+    rank, size = dist.get_rank(), dist.get_world_size()
+    tokens, net = new_model(dtype, seed=rank)
+    by_hand.same_start(net, dist)
+    noted = traced(dist)
+    nbytes, overlapped = WAYS.get(way, {}).get("nbytes"), WAYS.get(way, {}).get("overlapped")
+    averaging = by_hand.Overlapped(net, noted, nbytes, sent) if overlapped else None
+    model = torch.nn.parallel.DistributedDataParallel(net) if way == "DDP" else net
+    optimizer = torch.optim.AdamW(net.parameters(), lr=3e-3)
+    losses = []
+    for rows in M.batches(tokens, STEPS, batch):
+        noted.forget()
+        optimizer.zero_grad()
+        loss = M.loss_of(model, rows.chunk(size)[rank])
+        loss.backward()
+        if averaging:
+            averaging.finish()
+        elif nbytes:
+            by_hand.average_buckets(net, noted, nbytes, sent)
+        elif way == "each":
+            by_hand.average_each(net, noted)
+        optimizer.step()
+        whole = loss.detach().clone()
+        dist.all_reduce(whole)
+        losses.append(whole.item() / size)
+    return losses, [(call.operation, call.nbytes, call.group) for call in noted.notes.calls]
+
+
+@pytest.mark.parametrize("way", [*WAYS, "DDP"])
+def test_losses_are_those_of_one_process(ranks, way):
+    wanted = alone()
+    for losses, _ in ranks.call(trained, way):
+        assert losses == pytest.approx(wanted, abs=1e-12, rel=0)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_the_sketch_calls_what_the_hand_form_calls(ranks, way):
+    size = len(ranks.call(rank_of))
+    live = [calls for _, calls in ranks.call(trained, way, torch.float32)]
+    layers = training.layers_of(new_model(torch.float32)[1], forward=1e-3, backward=2e-3)
+    run = simulate(partial(training.data_parallel.step, **WAYS[way]), [layers] * size, Link(10e-6, 1e-9))
+    for rank in range(size):
+        sketched = [(call.operation, call.nbytes, call.group) for call in run.trace.calls if call.rank == rank]
+        assert sketched == live[rank]
+    assert sum(nbytes for _, nbytes, _ in live[0]) == 4 * PARAMETERS
+
+
+def rank_of(dist):
+    return dist.get_rank()
+
+
+def test_gradients_that_travel_in_bf16_cost_half_and_some_digits(ranks):
+    wanted = alone(torch.float32)
+    for losses, calls in ranks.call(trained, "overlapped", torch.float32, 12, torch.bfloat16):
+        assert sum(nbytes for _, nbytes, _ in calls) == 2 * PARAMETERS
+        assert losses != wanted and losses == pytest.approx(wanted, abs=2e-2)
+
+
+def left_out(dist):
+    net = torch.nn.ModuleList([torch.nn.Linear(4, 4), torch.nn.Linear(4, 4)])
+    averaging = by_hand.Overlapped(net, dist, 1 << 20)
+    net[0](torch.ones(2, 4)).sum().backward()
+    try:
+        averaging.finish()
+    except RuntimeError as error:
+        return str(error)
+
+
+def test_a_parameter_without_a_gradient_is_told():
+    assert set(shared(4).call(left_out)) == {"a bucket was never filled: a parameter has got no gradient in this backward pass"}
+
+
+def accumulated(dist):
+    """Two backward passes on halves, averaged once."""
+    torch.set_num_threads(1)
+    rank, size = dist.get_rank(), dist.get_world_size()
+    tokens, net = new_model()
+    noted = traced(dist)
+    averaging = by_hand.Overlapped(net, noted, 40_000)
+    rows = next(M.batches(tokens, 1)).chunk(size)[rank]
+    averaging.on = False
+    (M.loss_of(net, rows[:2]) / 2).backward()
+    averaging.on = True
+    (M.loss_of(net, rows[2:]) / 2).backward()
+    averaging.finish()
+    return len(noted.notes.calls), [parameter.grad for parameter in net.parameters()]
+
+
+def test_accumulation_sends_once():
+    tokens, net = new_model()
+    M.loss_of(net, next(M.batches(tokens, 1))).backward()
+    for calls, gradients in shared(4).call(accumulated):
+        assert calls == len(by_hand.buckets_of(net.parameters(), 40_000))
+        for gradient, parameter in zip(gradients, net.parameters(), strict=True):
+            torch.testing.assert_close(gradient, parameter.grad, rtol=0, atol=1e-14)
+
+
+def test_buckets_hold_what_they_may_and_come_from_the_end():
+    parameters = [torch.nn.Parameter(torch.zeros(count)) for count in (10, 20, 300, 5, 5)]
+    sizes = [[each.numel() for each in bucket] for bucket in by_hand.buckets_of(parameters, 100)]
+    assert sizes == [[5, 5], [300], [20], [10]]
+    layers = [training.Layer(str(i), (each.numel(),), 0, 0) for i, each in enumerate(parameters)]
+    assert training.data_parallel.buckets_of(layers, 100) == [(3, 10), (2, 300), (1, 20), (0, 10)]
+
+
+def test_overlap_hides_what_fits_behind_the_backward_pass():
+    """Eight equal layers, an all-reduce as long as a layer's backward pass: only the last one is seen."""
+    link, size = Link(0.0, 1e-9), 4
+    layers = [training.Layer(f"{i}", (10**6,), 0.0, 2 * 3 / 4 * 4e6 * 1e-9) for i in range(8)]
+    each = layers[0].backward
+    late = simulate(partial(training.data_parallel.step, nbytes=4e6), [layers] * size, link)
+    early = simulate(partial(training.data_parallel.step, nbytes=4e6, overlapped=True), [layers] * size, link)
+    assert late.makespan == pytest.approx(16 * each)
+    assert early.makespan == pytest.approx(9 * each)
+
+
+def test_the_model_of_the_chapters():
+    tokens, symbols = M.tokens_of(data.prose())
+    assert len(symbols) == 74 and len(tokens) > 190_000
+    parameters = [each.numel() for each in M.GPT(len(symbols)).parameters()]
+    assert (len(parameters), sum(parameters)) == (45, 814_336)
+    before = torch.rand(3)
+    torch.manual_seed(7)
+    first = torch.rand(3)
+    torch.manual_seed(7)
+    M.seeded(lambda: M.GPT(74), 5)
+    assert torch.equal(torch.rand(3), first) and not torch.equal(first, before)  # the generator is as it was
