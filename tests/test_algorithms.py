@@ -18,6 +18,10 @@ from ringtree.theory import ALGORITHMS, cost_of, find, lower_bound, textbook_tim
 LINK, GAMMA = Link(3.0, 0.25), 0.0625  # powers of two: sums are exact, whatever their order
 SIZES = [*range(1, 18), 32, 64]
 NAMES = [row.name for row in ALGORITHMS]
+WHOLE_NODES = [
+    "hierarchical_ring_all_reduce", "multi_ring_all_reduce", "multi_tree_all_reduce", "node_leader_all_reduce",
+    "two_level_doubling_all_reduce", "two_level_halving_all_reduce",
+]  # fmt: skip
 OPERATIONS = [torch.add, torch.maximum, torch.minimum, torch.mul, torch.bitwise_xor]
 
 
@@ -42,7 +46,7 @@ def options_of(row, size, root=0, chunks=8):
         options["chunks"] = chunks
     if row.name in ("chain_tree_all_reduce", "two_trees_all_reduce"):
         options["ranks_per_node"] = 4
-    if row.name in ("hierarchical_ring_all_reduce", "multi_ring_all_reduce"):
+    if row.name in WHOLE_NODES:
         options["ranks_per_node"] = next(r for r in (4, 3, 2, 5, 7, 11, 13, 17, 1) if size % r == 0)
     return options
 
@@ -286,6 +290,49 @@ def test_a_hierarchical_ring_spares_the_links_between_nodes():
     assert hierarchical.time < cost_of("ring_all_reduce", 32, n, machine).time / 4
 
 
+def leaving_by_rank(program, size, count, **options):
+    """The bytes that each rank sends to another node of four, over n."""
+    trace = simulate(program_of(find(program), **options), inputs_of(size, count, torch.int32), LINK).trace
+    left = [0] * size
+    for message in trace:
+        left[message.src] += message.nbytes * (message.src // 4 != message.dst // 4)
+    return [nbytes / (4 * count) for nbytes in left]
+
+
+def test_two_levels_send_equal_shares_out_of_a_node_and_leaders_send_for_all():
+    for nodes, doubled in ((2, 1), (4, 2), (8, 3)):
+        halved = 2 * (nodes - 1) / nodes
+        given = {"size": 4 * nodes, "count": 32 * nodes, "ranks_per_node": 4}
+        assert leaving_by_rank("two_level_halving_all_reduce", **given) == [halved / 4] * 4 * nodes
+        assert leaving_by_rank("two_level_doubling_all_reduce", **given) == [doubled / 4] * 4 * nodes
+        assert leaving_by_rank("node_leader_all_reduce", **given) == [doubled, 0, 0, 0] * nodes
+
+
+def test_two_levels_need_the_rounds_of_one_and_fewer_than_rings_of_rings():
+    rounds = {
+        name: cost_of(name, 32, 4 * 32, LINK, ranks_per_node=4).rounds
+        for name in ("two_level_halving_all_reduce", "two_level_doubling_all_reduce", "hierarchical_ring_all_reduce")
+    }
+    assert list(rounds.values()) == [2 * 5, 2 * 2 + 3, 2 * 3 + 2 * 7]
+    assert rounds["two_level_halving_all_reduce"] == cost_of("rabenseifner_all_reduce", 32, 4 * 32, LINK).rounds
+
+
+def test_two_trees_a_card_leave_by_every_card_as_one_pair_leaves_by_one():
+    for nodes, part in ((2, 1), (3, 1.5), (4, 2), (8, 2)):
+        given = {"size": 4 * nodes, "count": 256, "chunks": 8, "ranks_per_node": 4}
+        one, all_cards = (leaving_by_rank(name, **given) for name in ("two_trees_all_reduce", "multi_tree_all_reduce"))
+        assert max(one) == part and all_cards == [one[rank - rank % 4] / 4 for rank in range(4 * nodes)]
+
+
+@pytest.mark.parametrize("name", ["multi_ring_all_reduce", "multi_tree_all_reduce"])
+def test_a_schedule_of_many_at_once_says_who_sends_how_much_to_whom(name):
+    row, size, count = find(name), 12, 77
+    options = options_of(row, size, chunks=3)
+    run = simulate(program_of(row, **options), inputs_of(size, count), LINK)
+    said = [message for messages, _ in row.steps(size, 8 * count, 8, options) for message in messages]
+    assert sorted(said) == sorted((m.src, m.dst, m.nbytes) for m in run.trace)
+
+
 # -- among some of the ranks ----------------------------------------------------
 
 WITHOUT_BLOCKS = [name for name in NAMES if find(name).collective != "all_to_all"]
@@ -378,8 +425,9 @@ def test_what_a_program_raises_comes_through():
 # -- what is refused -----------------------------------------------------------
 
 
-def test_ranks_that_do_not_make_whole_nodes_are_refused():
-    program = program_of(find("hierarchical_ring_all_reduce"), ranks_per_node=4)
+@pytest.mark.parametrize("name", WHOLE_NODES)
+def test_ranks_that_do_not_make_whole_nodes_are_refused(name):
+    program = program_of(find(name), ranks_per_node=4)
     with pytest.raises(ValueError, match="6 ranks do not make whole nodes of 4"):
         simulate(program, inputs_of(6, 8), LINK)
 

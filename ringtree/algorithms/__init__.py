@@ -1,5 +1,5 @@
-"""Every collective as short rank programs: one collective a file, and each file can be read,
-or copied into a training script, alone.
+"""Every collective as short rank programs: one collective a file (the all-reduce has two), and
+each file can be read, or copied into a training script, alone.
 
     from ringtree.algorithms import ring_all_reduce
     ring_all_reduce(tensor, dist)       # dist: torch.distributed, or what speaks like it

@@ -6,9 +6,6 @@ like it. `op` is called as op(a, b, out=a): torch.add, torch.maximum, torch.mul,
 for n bytes on p ranks over links of α + nβ, with γ to reduce a byte.
 """
 
-from collections import defaultdict
-from functools import cache
-
 import torch
 
 
@@ -94,12 +91,14 @@ def recursive_doubling_all_reduce(tensor, dist, op=torch.add):
         dist.send(tensor, rank + 1)
 
 
-def rabenseifner_all_reduce(tensor, dist, op=torch.add):
+def rabenseifner_all_reduce(tensor, dist, op=torch.add, between=None):
     """Recursive halving (partners swap halves
     and reduce), then recursive doubling back.
 
     Where p is no power of two, some ranks first hand theirs to a
     neighbour, who works for both and hands back the result at the end.
+    `between`, if given, is called with the chunk that a rank has reduced,
+    before the way back.
 
     Cost: 2 lg p·α + 2(p−1)/p·nβ + (p−1)/p·nγ; where p is no power of two, with
     p′ = 2^⌊lg p⌋: (2⌊lg p⌋ + 2)α + (2(p′−1)/p′ + 2)nβ + ((p′−1)/p′ + 1)nγ.
@@ -125,6 +124,8 @@ def rabenseifner_all_reduce(tensor, dist, op=torch.add):
         path.append((partner, mine, theirs))
         _swap(dist, theirs, received[: len(mine)], partner)
         op(mine, received[: len(mine)], out=mine)
+    if between:
+        between(mine)
     for partner, mine, theirs in reversed(path):
         _swap(dist, mine, theirs, partner)
     if rank < 2 * extra:
@@ -139,156 +140,76 @@ def _swap(dist, outgoing, incoming, partner):
         work.wait()
 
 
-# -- two trees -----------------------------------------------------------------
+# -- over nodes ------------------------------------------------------------------
 
 
-def two_trees_all_reduce(tensor, dist, op=torch.add, chunks=8, ranks_per_node=1):
-    """One half of the tensor goes up and down one binary tree, the other half
-    another, in chunks. Whoever has children in one tree is a leaf of the other,
-    and in each step every rank sends to one rank and receives from one, at most.
-    With more ranks on a node the trees join the nodes' first ranks, and a chain
-    through the others hangs below each, as in NCCL.
+def two_level_halving_all_reduce(tensor, dist, op=torch.add, ranks_per_node=8):
+    """Halving inside each node, so that a rank has one chunk of its node's
+    sum; each chunk all-reduced among the ranks that have it, one in each
+    node, by halving and doubling; then doubling inside each node. Every
+    node has `ranks_per_node` ranks.
 
-    Cost, with k chunks of either half: at most (4⌈lg p⌉ + 4k)(α + n/2k·β), so about
-    2nβ for many chunks; half of it also reduces. Source: Sanders, Speck, Träff 2009;
-    the chains: NCCL (`src/graph/trees.cc`, `src/graph/connect.cc`).
+    Cost, with r ranks a node and N nodes, both powers of two: 2 lg r·α + 2(r−1)/r·nβ inside
+    a node and 2 lg N·α + 2(N−1)/N·(n/r)β between nodes, with (p−1)/p·nγ. Source: the two
+    levels: Horovod (pull request 411), NCCL inside, MPI between; halving: Rabenseifner 2004.
     """
-    rank = dist.get_rank()
-    pieces = [half.tensor_split(chunks) for half in tensor.tensor_split(2)]
-    steps = defaultdict(list)
-    for (tree, parent, child), first in two_trees(dist.get_world_size(), ranks_per_node).items():
-        if rank in (parent, child):
-            for i, piece in enumerate(pieces[tree]):
-                steps[first + 2 * i].append((piece, parent, child))
-    for step in sorted(steps, reverse=True):  # up: the way down, backwards
-        operations, received = [], []
-        for piece, parent, child in steps[step]:
-            if rank == child:
-                operations.append(dist.P2POp(dist.isend, piece, parent))
-            else:
-                received.append((piece, torch.empty_like(piece)))
-                operations.append(dist.P2POp(dist.irecv, received[-1][1], child))
-        for work in dist.batch_isend_irecv(operations):
-            work.wait()
-        for piece, other in received:
-            op(piece, other, out=piece)
-    for step in sorted(steps):
-        operations = []
-        for piece, parent, child in steps[step]:
-            way, peer = (dist.isend, child) if rank == parent else (dist.irecv, parent)
-            operations.append(dist.P2POp(way, piece, peer))
-        for work in dist.batch_isend_irecv(operations):
-            work.wait()
+    inside, across = _levels(dist, ranks_per_node)
+    rabenseifner_all_reduce(
+        tensor, inside, op, between=lambda chunk: rabenseifner_all_reduce(chunk, across, op)
+    )
 
 
-@cache
-def two_trees(size, ranks_per_node=1):
-    """The edges of two binary trees, both with rank 0 at the
-    root: (tree, parent, child) to the step in which the first
-    chunk goes down it. The others follow in every second step.
-    Where a node has several ranks, its first one is in the trees,
-    and each of the others follows the rank before it, a step later.
+def two_level_doubling_all_reduce(tensor, dist, op=torch.add, ranks_per_node=8):
+    """The same, but whole chunks are swapped between nodes: half of the rounds there.
+
+    Cost, with r ranks a node and N nodes, both powers of two: 2 lg r·α + 2(r−1)/r·nβ inside
+    a node and lg N(α + n/r·β) between nodes, with ((r−1)/r + lg N/r)nγ.
+    Source: as above, with the doubling of Thakur, Rabenseifner, Gropp 2005.
     """
-    firsts = range(0, size, ranks_per_node)
-    edges = {
-        (tree, firsts[parent], firsts[child]): step
-        for (tree, parent, child), step in _two_trees(len(firsts)).items()
-    }
-    come = {(tree, child): step for (tree, _, child), step in edges.items()}
-    for tree in (0, 1):
-        come[tree, 0] = tree - 1  # the root has all chunks: those of the two trees take turns
-        for rank in range(size):
-            if rank % ranks_per_node:
-                come[tree, rank] = edges[tree, rank - 1, rank] = come[tree, rank - 1] + 1
-    return edges
+    inside, across = _levels(dist, ranks_per_node)
+    rabenseifner_all_reduce(
+        tensor, inside, op, between=lambda chunk: recursive_doubling_all_reduce(chunk, across, op)
+    )
 
 
-def _two_trees(size):
-    """The same for one rank a node.
+def node_leader_all_reduce(tensor, dist, op=torch.add, ranks_per_node=8):
+    """A tree inside each node reduces to its first rank, its leader; the leaders
+    all-reduce by recursive doubling; the trees hand the result down. Every node
+    has `ranks_per_node` ranks.
 
-    As a sender and as a receiver, a rank has at most two edges.
-    So the edges can take turns: those that meet at a sender, or
-    at a receiver, go in odd steps and in even steps.
+    Cost, with r ranks a node and N nodes, N a power of two: ⌈lg r⌉(2α + 2nβ + nγ) inside a node
+    and lg N(α + nβ + nγ) between nodes. Source: MPICH (`allreduce_intra_smp.c`).
     """
-    others = list(range(1, size))
-    # Even places become odd ones, which are leaves.
-    turned = others[::-1] if size % 2 else others[1:] + others[:1]
-    edges = [
-        (tree, ranks[above(place, size)], ranks[place])
-        for tree, ranks in enumerate(([0, *others], [0, *turned]))
-        for place in sorted(others, key=lambda place: depth(place, size))
-    ]
-    meeting = defaultdict(list)
-    for edge in edges:
-        meeting["from", edge[1]].append(edge)
-        meeting["to", edge[2]].append(edge)
-    turns, first = {}, {}
-    for start in edges:
-        waiting = [(start, 0)]
-        while waiting:
-            edge, turn = waiting.pop()
-            if edge not in turns:
-                turns[edge] = turn
-                near = meeting["from", edge[1]] + meeting["to", edge[2]]
-                waiting += [(other, 1 - turn) for other in near if other != edge]
-    for edge in edges:
-        above_it = (other for other in meeting["to", edge[1]] if other[0] == edge[0])
-        come = next((first[other] for other in above_it), -1)
-        first[edge] = come + 1 + (come + 1 + turns[edge]) % 2
-    return first
-
-
-def above(place, size):
-    """A place's parent in a binary tree: 0 is the root, odd places are leaves."""
-    bit = place & -place
-    higher = (place - bit) | 2 * bit
-    return higher if higher < size else place - bit
-
-
-def depth(place, size):
-    return 1 + depth(above(place, size), size) if place else 0
-
-
-# -- a chain in a node, a tree between nodes -----------------------------------
-
-
-def chain_tree_all_reduce(tensor, dist, op=torch.add, ranks_per_node=8, chunks=8):
-    """A chain inside each node and a binary tree between the nodes' first
-    ranks: chunk after chunk up to rank 0, then chunk after chunk down.
-
-    Cost: about 2nβ inside a node, and 4nβ between nodes, where a
-    rank of the tree hears from two others; with so many messages
-    in a row as the way is long and there are chunks, each way.
-    Source: the tree of NCCL (`src/graph/trees.cc`, `src/graph/connect.cc`).
-    """
-    rank, size = dist.get_rank(), dist.get_world_size()
-    node, place = divmod(rank, ranks_per_node)
-    nodes = -(-size // ranks_per_node)
-    children = [rank + 1] if place + 1 < ranks_per_node and rank + 1 < size else []
+    inside, _ = _levels(dist, ranks_per_node)
+    leaders = Among(dist, range(0, dist.get_world_size(), ranks_per_node))
+    place, received = inside.get_rank(), torch.empty_like(tensor)
+    children, distance = [], 1
+    while distance < ranks_per_node and not place & distance:
+        if place + distance < ranks_per_node:
+            inside.recv(received, place + distance)
+            op(tensor, received, out=tensor)
+            children.append(place + distance)
+        distance *= 2
     if place == 0:
-        below = [other for other in range(1, nodes) if above(other, nodes) == node]
-        children += [other * ranks_per_node for other in below]
-    parent = rank - 1 if place else above(node, nodes) * ranks_per_node if node else None
-    sent = []
-    for part in tensor.tensor_split(chunks):
-        for child in children:
-            received = torch.empty_like(part)
-            dist.recv(received, child)
-            op(part, received, out=part)
-        if parent is not None:
-            sent.append(dist.isend(part, parent))
-    for work in sent:
-        work.wait()
-    sent = []
-    for part in tensor.tensor_split(chunks):
-        if parent is not None:
-            dist.recv(part, parent)
-        sent += [dist.isend(part, child) for child in children]
-    for work in sent:
-        work.wait()
+        recursive_doubling_all_reduce(tensor, leaders, op)
+    else:
+        inside.send(tensor, place - distance)
+        inside.recv(tensor, place - distance)
+    for child in reversed(children):
+        inside.send(tensor, child)
 
 
-# -- rings of rings ------------------------------------------------------------
+def _levels(dist, ranks_per_node):
+    """The ranks of this rank's node, and those at its place in every node."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    if ranks_per_node < 1 or size % ranks_per_node:
+        raise ValueError(
+            f"{size} ranks do not make whole nodes of {ranks_per_node}: "
+            "give a ranks_per_node that divides them"
+        )
+    place = rank % ranks_per_node
+    inside = Among(dist, range(rank - place, rank - place + ranks_per_node))
+    return inside, Among(dist, range(place, size, ranks_per_node))
 
 
 def hierarchical_ring_all_reduce(tensor, dist, op=torch.add, ranks_per_node=8):
@@ -299,18 +220,10 @@ def hierarchical_ring_all_reduce(tensor, dist, op=torch.add, ranks_per_node=8):
     Cost, with r ranks a node and N nodes: 2(r−1)α + 2(r−1)/r·nβ inside a node and
     2(N−1)α + 2(N−1)/N·(n/r)β between nodes, with (p−1)/p·nγ.
     """
-    rank, size = dist.get_rank(), dist.get_world_size()
-    if ranks_per_node < 1 or size % ranks_per_node:
-        raise ValueError(
-            f"{size} ranks do not make whole nodes of {ranks_per_node}: "
-            "give a ranks_per_node that divides them"
-        )
-    node, place = divmod(rank, ranks_per_node)
-    inside = Among(dist, range(node * ranks_per_node, (node + 1) * ranks_per_node))
-    between = Among(dist, range(place, size, ranks_per_node))
+    inside, across = _levels(dist, ranks_per_node)
     chunks = tensor.tensor_split(ranks_per_node)
     _once_round(chunks, inside, 0, op)
-    ring_all_reduce(chunks[(place + 1) % ranks_per_node], between, op)
+    ring_all_reduce(chunks[(inside.get_rank() + 1) % ranks_per_node], across, op)
     _once_round(chunks, inside, 1)
 
 

@@ -84,6 +84,25 @@ def distances(count):
     return [1 << i for i in range(lg(count))]
 
 
+def halvings(count, n, itemsize):
+    """Recursive halving of one vector, a step each: (distance, the bytes that every place gives away, and that it keeps)."""
+    mine = [n] * count
+    for distance in reversed(distances(count)):
+        halves = [cut(length, 2, itemsize) for length in mine]
+        sides = [place & distance > 0 for place in range(count)]
+        mine = [half[side] for half, side in zip(halves, sides)]
+        yield distance, [half[not side] for half, side in zip(halves, sides)], mine
+
+
+def side_by_side(groups, schedules):
+    """Schedules of equally many steps, each in a group of its own, at the same time. groups: the ranks of each."""
+    for steps in zip(*schedules):
+        messages = [
+            (group[src], group[dst], nbytes) for group, (some, _) in zip(groups, steps) for src, dst, nbytes in some
+        ]
+        yield messages, steps[0][1]
+
+
 # -- the schedules -------------------------------------------------------------
 
 
@@ -197,12 +216,7 @@ def doubling_all_reduce(p, n, itemsize, options):
 
 def rabenseifner_all_reduce(p, n, itemsize, options):
     workers, helped = fold(p)
-    mine, halving = [n] * len(workers), []
-    for distance in reversed(distances(len(workers))):
-        halves = [cut(length, 2, itemsize) for length in mine]
-        sides = [place & distance > 0 for place in range(len(workers))]
-        mine = [half[side] for half, side in zip(halves, sides)]
-        halving.append((distance, [half[not side] for half, side in zip(halves, sides)], mine))
+    halving = list(halvings(len(workers), n, itemsize))
     yield [(odd, even, n) for even, odd in helped], True
     for distance, given, _ in halving:
         yield swaps(workers, distance, given.__getitem__), True
@@ -221,6 +235,13 @@ def two_trees_all_reduce(p, n, itemsize, options):
         yield [(child, parent, nbytes) for parent, child, nbytes in steps[step]], True
     for step in sorted(steps):
         yield steps[step], False
+
+
+def multi_tree_all_reduce(p, n, itemsize, options):
+    r = options["ranks_per_node"]
+    turned = [[node + (place + c) % r for node in range(0, p, r) for place in range(r)] for c in range(r)]
+    pairs = [two_trees_all_reduce(p, part, itemsize, options) for part in cut(n, r, itemsize)]
+    yield from side_by_side(turned, pairs)
 
 
 def chain_tree_all_reduce(p, n, itemsize, options):
@@ -286,6 +307,33 @@ def hierarchical_ring_all_reduce(p, n, itemsize, options):
     yield from ring(across, parts, 0, True)
     yield from ring(across, parts, 1)
     yield from ring(nodes, [chunks] * len(nodes), 1)
+
+
+def two_level_all_reduce(p, n, itemsize, options, across):
+    """Halving inside every node, the schedule `across` for each chunk, doubling inside every node."""
+    r = options["ranks_per_node"]
+    nodes = [range(first, first + r) for first in range(0, p, r)]
+    inside = list(side_by_side(nodes, [rabenseifner_all_reduce(r, n, itemsize, options) for _ in nodes]))
+    workers, _ = fold(r)
+    *_, chunks = [[n], *(mine for _, _, mine in halvings(len(workers), n, itemsize))]
+    yield from inside[: len(inside) // 2]
+    yield from side_by_side(
+        [range(worker, p, r) for worker in workers], [across(p // r, chunk, itemsize, options) for chunk in chunks]
+    )
+    yield from inside[len(inside) // 2 :]
+
+
+def node_leader_all_reduce(p, n, itemsize, options):
+    r = options["ranks_per_node"]
+    trees = [
+        [(node + place + distance, node + place, n) for node in range(0, p, r) for place in range(0, r - distance, 2 * distance)]
+        for distance in distances(r)
+    ]
+    for messages in trees:
+        yield messages, True
+    yield from side_by_side([range(0, p, r)], [doubling_all_reduce(p // r, n, itemsize, options)])
+    for messages in reversed(trees):
+        yield [(leader, child, nbytes) for child, leader, nbytes in messages], False
 
 
 def multi_ring_all_reduce(p, n, itemsize, options):

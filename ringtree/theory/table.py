@@ -118,9 +118,39 @@ def _power_part(p):
     return 1 - 1 / (1 << _floor(p))
 
 
-def _hierarchical_form(p, n, machine, gamma, options):
+def _nodes_power_whole(p, count, options):
     r = options["ranks_per_node"]
-    inside, between = (machine, machine) if isinstance(machine, Link) else (machine.inside, machine.between or machine.inside)
+    return p % r == 0 and _power(r, count, options) and _power_whole(p, count, options)
+
+
+def _nodes_power(p, count, options):
+    r = options["ranks_per_node"]
+    return p % r == 0 and _power(p // r, count, options)
+
+
+def _links(machine):
+    """Inside a node and between nodes."""
+    return (machine, machine) if isinstance(machine, Link) else (machine.inside, machine.between or machine.inside)
+
+
+def _two_level_form(across):
+    """across: the form of what every chunk takes between nodes."""
+
+    def form(p, n, machine, gamma, options):
+        r, (inside, between) = options["ranks_per_node"], _links(machine)
+        halving = _form(lambda r, o: 2 * lg(r), _twice_part, _part)
+        return halving(r, n, inside, gamma, options) + across(p // r, n / r, between, gamma, options)
+
+    return form
+
+
+def _leader_form(p, n, machine, gamma, options):
+    r, (inside, between) = options["ranks_per_node"], _links(machine)
+    return lg(r) * (2 * inside.time(n) + n * gamma) + lg(p // r) * (between.time(n) + n * gamma)
+
+
+def _hierarchical_form(p, n, machine, gamma, options):
+    r, (inside, between) = options["ranks_per_node"], _links(machine)
     return 2 * (r - 1) * inside.time(n / r) + 2 * (p // r - 1) * between.time(n / p) + (p - 1) / p * n * gamma
 
 
@@ -229,6 +259,26 @@ ALGORITHMS = [
     Algorithm(
         "all_reduce", A.chain_tree_all_reduce, S.chain_tree_all_reduce, "≈ 2nβ in a node, 4nβ between nodes", None, _always,
         "hu2025demystifying", S.chain_tree_time,
+    ),
+    Algorithm(
+        "all_reduce", A.multi_tree_all_reduce, S.multi_tree_all_reduce, "≈ 2n/r·β between, r−1 times that inside nodes",
+        None, _always, "hu2025demystifying",
+    ),
+    Algorithm(
+        "all_reduce", A.two_level_halving_all_reduce,
+        lambda p, n, i, o: S.two_level_all_reduce(p, n, i, o, S.rabenseifner_all_reduce),
+        "2 lg r·α + 2(r−1)/r·nβ inside + 2 lg N·α + 2(N−1)/N·n/r·β between + (p−1)/p·nγ",
+        _two_level_form(_form(lambda N, o: 2 * lg(N), _twice_part, _part)), _nodes_power_whole, "rabenseifner2004",
+    ),
+    Algorithm(
+        "all_reduce", A.two_level_doubling_all_reduce,
+        lambda p, n, i, o: S.two_level_all_reduce(p, n, i, o, S.doubling_all_reduce),
+        "2 lg r·α + 2(r−1)/r·nβ inside + lg N(α + n/r·β) between + ((r−1)/r + lg N/r)nγ",
+        _two_level_form(_form(_doublings, _doublings, _doublings)), _nodes_power_whole, "thakur2005",
+    ),
+    Algorithm(
+        "all_reduce", A.node_leader_all_reduce, S.node_leader_all_reduce,
+        "⌈lg r⌉(2α + 2nβ + nγ) inside + lg N(α + nβ + nγ) between", _leader_form, _nodes_power, "mpich2026smp",
     ),
     Algorithm(
         "all_reduce", A.hierarchical_ring_all_reduce, S.hierarchical_ring_all_reduce,
