@@ -99,3 +99,61 @@ def test_of_the_two_drawings_one_is_seen(browser, page_of_all, width, shown):
     with opened(browser, page_of_all.as_uri(), width=width) as (page, _):
         assert page.evaluate(f"{seen}.every(each => each.length === 1)")
         assert set(page.evaluate(f"{seen}.map(([each]) => each.getAttribute('class'))")) == {shown}
+
+
+# Of every word that is written in a rank's colour: its contrast with the page, as WCAG 2 defines it.
+COLOURED_WORDS = """
+([paper, ink, ranks]) => {
+  document.body.style.background = paper; document.body.style.color = ink;
+  const canvas = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
+  const luminance = colour => {
+    canvas.fillStyle = colour; canvas.fillRect(0, 0, 1, 1);
+    const shown = [...canvas.getImageData(0, 0, 1, 1).data].map(v => v / 255);
+    const [r, g, b] = shown.map(v => v <= .04045 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4);
+    return .2126 * r + .7152 * g + .0722 * b;
+  };
+  const words = [...document.querySelectorAll("figure text")].filter(e => ranks.some(c => e.getAttribute("style").includes(c)));
+  return words.filter(e => e.checkVisibility()).map(e => {
+    const [low, high] = [getComputedStyle(e).fill, paper].map(luminance).sort((a, b) => a - b);
+    return [(high + .05) / (low + .05), e.textContent];
+  });
+}
+"""
+
+
+@pytest.mark.parametrize("paper, ink", [("#fdfcf9", "#1c2230"), ("#14171d", "#e9e7e1")])
+def test_words_in_the_colour_of_a_rank_stand_out_on_light_and_on_dark(browser, page_of_all, paper, ink):
+    with opened(browser, page_of_all.as_uri(), width=390) as (page, _):
+        found = page.evaluate(COLOURED_WORDS, [paper, ink, list(draw.RANK_COLOURS)])
+    assert len(found) > 40
+    assert [each for each in found if each[0] < 4.5] == []
+
+
+# Of every box of a picture of holdings: what is written in it and comes closer than two pixels to its sides.
+TIGHT = """
+() => [...document.querySelectorAll("svg")].filter(e => e.checkVisibility()).flatMap(svg => {
+  const boxes = [...svg.querySelectorAll("path")].map(e => e.getBoundingClientRect())
+    .filter(b => b.width > 8 && b.width < 60 && b.height > 15 && b.height < 45);
+  return [...svg.querySelectorAll("text")].filter(text => {
+    const words = text.getBoundingClientRect(), x = words.left + words.width / 2, y = words.top + words.height / 2;
+    return boxes.some(b => b.left < x && x < b.right && b.top < y && y < b.bottom && words.width > b.width - 4);
+  }).map(text => text.textContent);
+})
+"""
+
+
+def test_numbers_stand_free_in_their_boxes(browser, tmp_path):
+    files = []
+    for digits in (1, 3, 4):
+        first = [[10 ** (digits - 1)] * 4 for _ in ORDER]
+        last = [[4 * 10 ** (digits - 1)] * 4] * 4
+        rows = [("before", first), ("reduced", last, "reduce_scatter"), ("gathered", last, "all_gather")]
+        picture = draw.holdings(rows, "Two steps")._repr_html_()
+        files.append(tmp_path / f"{digits}.html")
+        files[-1].write_text(f'<!doctype html><meta name="viewport" content="width=device-width"><main>{picture}</main>')
+    for file in files:
+        for width in (390, 1400):
+            with opened(browser, file.as_uri(), width=width) as (page, _):
+                assert page.evaluate(TIGHT) == []
+                shown = page.evaluate("[...document.querySelectorAll('svg')].find(e => e.checkVisibility()).textContent")
+                assert all(word in shown for word in ("before", "reduced", "gathered", "rank 3"))

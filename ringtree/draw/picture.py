@@ -10,11 +10,15 @@ from dataclasses import dataclass, field
 
 from matplotlib.text import Annotation
 
-from ringtree.draw.style import INK, NARROW, PAPER, fold, narrow
+from ringtree.draw.style import INK, NARROW, PAPER, RANK_COLOURS, fold, narrow
 
 # The page's background under whichever name the reader's tool gives it: book, JupyterLab, plain browser.
 _PAPER_CSS = "var(--pst-color-background, var(--jp-layout-color0, Canvas))"
 _FONT_CSS = "var(--pst-font-family-base, system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif)"
+
+# A rank's colour is strong enough for a line, not for small letters: these take three tenths of the page's ink.
+_COLOURED_WORDS = re.compile(rf"(<text style=\"[^\"]*fill: )({'|'.join(RANK_COLOURS)})")
+_LETTERS_CSS = r"\1color-mix(in srgb, \2 70%, currentColor)"
 
 
 # Which of the two drawings is seen: the width of the figure decides, whatever page or notebook it stands in. The wide one
@@ -55,6 +59,7 @@ class Picture:
     def save(self, path) -> None:
         """Write the drawing as an SVG file of its own (black on white)."""
         text = self.svg.replace(_PAPER_CSS, "white").replace(_FONT_CSS, "sans-serif")
+        text = re.sub(r"color-mix\(in srgb, (#\w+) 70%, currentColor\)", r"\1", text)  # few tools but browsers know it
         text = text.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1)
         with open(path, "w", encoding="utf-8") as file:
             file.write(text)
@@ -114,6 +119,7 @@ def inline_svg(svg: str, alt: str, width: float, height: float) -> str:
     body = re.sub(r"<!--.*?-->", "", body, flags=re.DOTALL)
     body = body.replace("xlink:href", "href")
     body = _own_ids(body)
+    body = _COLOURED_WORDS.sub(_LETTERS_CSS, body)
     body = body.replace(INK, "currentColor").replace(PAPER, _PAPER_CSS)
     body = re.sub(r" ?font-family: [^;\"]*;?", "", body)
     body = re.sub(r"(?<=\d\.\d\d)\d+", "", body)

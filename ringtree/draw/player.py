@@ -221,9 +221,9 @@ def _page(data: dict, rows, title: str, alt: str, chunks: bool) -> str:
         f'<figure class="rt-player" data-ringtree="{name}" role="group" tabindex="0" aria-label="{words(alt)}">\n'
         f"<style>{_asset('player.css')}</style>\n{above}"
         f'<div class="rt-stage"></div>\n'
-        f'<div class="rt-bar">{buttons}'
+        f'<div class="rt-controls"><div class="rt-bar">{buttons}'
         f'<input type="range" min="0" max="{len(data["steps"])}" step="any" value="0" aria-label="Step"></div>\n'
-        '<p class="rt-caption"></p><p class="rt-hint">'
+        '<p class="rt-caption"></p></div><p class="rt-hint">'
         f'{_LEGEND[data["mode"]]}<span class="rt-keys">Keys: ← → step, space plays.</span></p>\n'
         '<p class="rt-spoken" aria-live="polite"></p>\n'
         '<div class="rt-paper" aria-hidden="true"></div>\n'

@@ -79,19 +79,33 @@ def holdings(
         for row, before, after in zip(rows[1:], held, held[1:])
     ]
     top = title_height(title)
-    places, height = _side_by_side(held, names, top) if narrow() else _one_below_another(held, moved, top)
-    ax = canvas(NARROW if narrow() else WIDE, height)
+    shown = _pairs(len(held)) if narrow() and _cramped(held) else [range(len(held))]
+    panels = []
+    for moments in shown:
+        part = [held[moment] for moment in moments]
+        places, end = _side_by_side(part, names[moments[-1]], top) if narrow() else _one_below_another(part, moved, top)
+        panels.append((moments, places))
+        top = end + 14
+    ax = canvas(NARROW if narrow() else WIDE, end)
     write_title(ax, title)
-    _write_names(ax, names, places)
-    colours = [[rank_colour(rank)] * len(boxes or []) for rank, boxes in enumerate(held[0])]
-    for row, by_rank in enumerate(held):
-        if row:
-            colours = [[_colour(box, colours) for box in boxes] for boxes in moved[row - 1].made_of]
-            _draw_gifts(ax, moved[row - 1], places[row - 1], places[row], in_turn=isinstance(rows[row][-1], Trace))
-        for rank, boxes in enumerate(by_rank):
-            for place, value, colour in zip(places[row][rank], boxes or [None], colours[rank] or [None]):
-                _draw_box(ax, place, value, colour)
+    colours = _colours(held, moved)
+    for moments, places in panels:
+        _write_names(ax, [names[moment] for moment in moments], places)
+        for moment, before, after in zip(moments[1:], places, places[1:]):
+            _draw_gifts(ax, moved[moment - 1], before, after, in_turn=isinstance(rows[moment][-1], Trace))
+        for moment, by_rank in zip(moments, places):
+            for boxes, where, paints in zip(held[moment], by_rank, colours[moment]):
+                for place, value, paint in zip(where, boxes or [None], paints or [None]):
+                    _draw_box(ax, place, value, paint)
     return picture(ax.figure, alt or _say(title))
+
+
+def _colours(held, moved) -> list:
+    """By moment, rank and box: the colour of the rank that brought what is in it, or None."""
+    colours = [[[rank_colour(rank)] * len(boxes or []) for rank, boxes in enumerate(held[0])]]
+    for each in moved:
+        colours.append([[_colour(box, colours[-1]) for box in boxes] for boxes in each.made_of])
+    return colours
 
 
 # -- where the boxes lie: by moment and rank, an array of (x, y, width, height), one row a box ---------------------------
@@ -112,13 +126,26 @@ def _one_below_another(held, moved, top):
     return places, y + HIGH + 8
 
 
-def _side_by_side(held, names, top):
+def _pairs(moments: int) -> list[range]:
+    return [range(first, first + 2) for first in range(moments - 1)]
+
+
+def _cramped(held) -> bool:
+    """Whether the moments side by side leave a phone's boxes too narrow for what is written in them."""
+    longest = max(len(_text(value)) for by_rank in held for boxes in by_rank for value in boxes or [None])
+    return len(held) > 2 and _widths(held)[1] < 6.2 * longest + 5
+
+
+def _widths(held):
+    """On a phone: the boxes of each moment, and how wide one is."""
+    boxes, gaps = [_most([by_rank]) for by_rank in held], max(1, len(held) - 1)
+    return boxes, min(32.0, (NARROW - (52 if gaps == 1 else 36) * gaps) / sum(boxes))
+
+
+def _side_by_side(held, last_name, top):
     """A column for each moment, in it the ranks one below the other."""
-    widths = [_most([by_rank]) for by_rank in held]
-    gaps = max(1, len(held) - 1)
-    least = 52 if gaps == 1 else 36
-    box = min(32.0, (NARROW - least * gaps) / sum(widths))
-    last = max(box * widths[-1], 6.6 * len(names[-1]))  # a name may be wider than the boxes below it
+    (widths, box), gaps = _widths(held), max(1, len(held) - 1)
+    last = max(box * widths[-1], 6.6 * len(last_name))  # a name may be wider than the boxes below it
     between = min(150.0, (NARROW - box * sum(widths[:-1]) - last) / gaps)
     places = []
     for row, by_rank in enumerate(held):
@@ -195,11 +222,15 @@ def _draw_box(ax, place, value, colour) -> None:
     if colour is not None:
         ax.add_patch(Rectangle(*inside, facecolor=colour, alpha=0.22, edgecolor="none"))
     ax.add_patch(Rectangle(*inside, fill=False, edgecolor=INK if colour is None else colour, linewidth=1.5))
-    text = value if isinstance(value, str) else f"{value:g}"
+    text = _text(value)
     # About 0.62 of the font size a digit: small enough to stay inside its box, never too small to read.
     low, high = (9.4, 12.0) if narrow() else (11.0, 15.0)
-    size = max(low, min(high, (width - 4) / (0.62 * max(len(text), 1))))
+    size = max(low, min(high, (width - 8) / (0.62 * max(len(text), 1))))
     ax.text(x + width / 2, y + height / 2, text, ha="center", va="center", fontsize=size)
+
+
+def _text(value) -> str:
+    return "" if value is None else value if isinstance(value, str) else f"{value:g}"
 
 
 def _boxes(held) -> list | None:
