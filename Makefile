@@ -1,10 +1,14 @@
-# make book   the book, its cells executed on live ranks (SHARE_GPUS=1: several ranks a GPU)
+# make book   the book, its cells executed on live ranks (SHARE_GPUS=1: several ranks a GPU; SOLUTIONS=0: none of the labs)
 # make test   everything that proves the project
 # make lab    JupyterLab on the notebooks
-# make labs   make the learners' notebooks, labs/release, from labs/source, and the page of verdicts
+# make course write what learners may have into a folder of its own (TARGET=folder, else _build/course)
+# make labs   make the learners' notebooks, labs/release, from labs/source (by nbgrader), and the page of verdicts
+# make labs-all   every answer to the labs, live and marked too, and the checks with each of their assertions taken away
 # make notebooks   run the notebooks again and store their outputs, text only
 # make gpu-record   on a machine with an NVIDIA GPU: run everything over NCCL and record it (ARGS=--help)
 # make lock   resolve requirements.txt again into requirements.lock (ARGS=--upgrade: to the newest versions)
+# make hub-demo   a whole JupyterHub with Slurm on loopback, with two accounts; as root (ARGS="--gpus 8": pretend eight)
+# make test-hub   everything that proves the hub: real Slurm, real users, a real browser; as root
 # make clean  remove what was built (`make distclean`: the environment too)
 
 PYTHON ?= python3
@@ -17,14 +21,18 @@ ifdef SHARE_GPUS
 export RINGTREE_SHARE_GPUS := $(SHARE_GPUS)
 endif
 
+ifdef SOLUTIONS
+export RINGTREE_SOLUTIONS := $(SOLUTIONS)
+endif
+
 # Tests and notebooks wait more than they compute, and two at a time is what they are tried with.
 WORKERS ?= 2
 NBVAL := --nbval --nbval-cell-timeout 300 --nbval-sanitize-with tests/nbval_sanitize.cfg
 
 # Kernels that two test workers start at once must not race for ports.
-book test notebooks gpu-record: export JUPYTER_DEFAULT_PROVISIONER_NAME := ringtree-unix-sockets
+book test labs-all notebooks gpu-record: export JUPYTER_DEFAULT_PROVISIONER_NAME := ringtree-unix-sockets
 
-.PHONY: book test lab labs notebooks gpu-record lock clean distclean
+.PHONY: book test lab labs labs-all course notebooks gpu-record lock clean distclean
 .DEFAULT_GOAL := book
 
 book: $(READY)
@@ -39,12 +47,25 @@ test: $(READY)
 	$(RUN) -m pytest -n $(WORKERS) --dist loadfile tests $(ARGS) || failed=1; \
 	exit $$failed
 
+# The teacher's menus, which nbgrader installs, are not for learners.
+lab: export JUPYTER_CONFIG_PATH := $(CURDIR)/book/jupyter$(addprefix :,$(JUPYTER_CONFIG_PATH))
 lab: $(READY)
 	@$(RUN) -m jupyter lab --notebook-dir . $(ARGS)
 
 labs: $(READY)
 	@$(RUN) -m ringtree.labs release
 	@$(RUN) tests/graded.py
+
+# `make test` tries every answer in the simulator, and a sample of them on live ranks and marked in two processes.
+labs-all: export RINGTREE_LABS := all
+labs-all: $(READY)
+	@failed=0; \
+	$(RUN) -m pytest -n $(WORKERS) --dist loadfile $(wildcard tests/test_labs.py tests/test_mark*.py) $(ARGS) || failed=1; \
+	$(RUN) tests/mutate_checks.py || failed=1; \
+	exit $$failed
+
+course: $(READY)
+	@$(RUN) book/course.py $(TARGET)
 
 notebooks: $(READY)
 	@$(RUN) book/normalise.py --execute
@@ -61,6 +82,35 @@ lock:
 	@_build/lock/bin/python -m pip install --quiet --disable-pip-version-check pip-tools==7.6.2
 	@CUSTOM_COMPILE_COMMAND="make lock" _build/lock/bin/python -m piptools compile --quiet --strip-extras --no-annotate \
 	  --no-emit-options $(addprefix --unsafe-package=,$(LEFT_OUT)) --output-file requirements.lock requirements.txt $(ARGS)
+
+# Learners run what lies here: so it is made from the system's own Python, and no folder on the way may be closed to them.
+HUB ?= _build/hub
+HUB_PYTHON ?= /usr/bin/python3
+HUB_RUN := $(HUB)/python/bin/python
+.PHONY: hub-demo test-hub
+
+hub-demo: $(HUB)/ready
+	@$(HUB_RUN) hub/server/demo.py --proxy $(HUB)/proxy $(ARGS)
+
+test-hub: $(HUB)/ready
+	@RINGTREE_HUB_PROXY=$(HUB)/proxy $(HUB_RUN) -m pytest tests/hub $(ARGS)
+
+$(HUB)/installed: hub/server/requirements.txt $(wildcard hub/server/proxy/*.json) requirements.txt requirements.lock requirements-cuda.lock
+	@command -v $(HUB_PYTHON) >/dev/null || { echo "No $(HUB_PYTHON) found: name a Python 3.11 or newer that every user may execute with 'HUB_PYTHON=/path/to/python3'." >&2; exit 1; }
+	@[ -x $(HUB_RUN) ] || $(HUB_PYTHON) -m venv --clear $(HUB)/python
+	@echo "Installing the hub into $(HUB): some minutes the first time"
+	@grep -v '^-e' requirements.txt > $(HUB)/requirements.txt
+	@$(HUB_RUN) -m pip install --disable-pip-version-check --progress-bar on -r $(HUB)/requirements.txt -r hub/server/requirements.txt $(LOCKS)
+	@mkdir -p $(HUB)/proxy && cp hub/server/proxy/package*.json $(HUB)/proxy
+	@cd $(HUB)/proxy && PATH="$(abspath $(HUB)/python/bin):$$PATH" npm ci --omit=dev --no-fund --no-audit
+	@touch $@
+
+# The package is copied, not linked to: learners may not be able to read this folder.
+$(HUB)/ready: $(HUB)/installed pyproject.toml $(shell find ringtree -name '*.py' -o -name '*.csv' -o -name '*.js' -o -name '*.css')
+	@rm -rf $(HUB)/source && mkdir -p $(HUB)/source && cp -r pyproject.toml ringtree $(HUB)/source
+	@$(HUB_RUN) -m pip install --quiet --disable-pip-version-check --no-deps --force-reinstall $(HUB)/source
+	@rm -rf $(HUB)/source $(HUB)/jupyter && cp -r book/jupyter $(HUB)/jupyter
+	@touch $@
 
 clean:
 	rm -rf _build .pytest_cache .hypothesis

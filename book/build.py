@@ -1,7 +1,7 @@
 """Build the book: `python book/build.py` runs every notebook on live ranks and writes _build/html.
 
 Exits with 0 when the book was built without a single warning, with 1 otherwise.
-Setting RINGTREE_SHARE_GPUS=1 lets several ranks share one GPU.
+Setting RINGTREE_SHARE_GPUS=1 lets several ranks share one GPU, RINGTREE_SOLUTIONS=0 leaves out the labs' solutions.
 """
 
 import argparse
@@ -24,11 +24,12 @@ AT_ONCE = 2  # notebooks; with more, their ranks fight for the cores
 sys.path.insert(0, str(ROOT / "book"))
 
 import executed  # noqa: E402
+import solutions  # noqa: E402
 
 
 def sources():
     """Every file that the book is made from."""
-    for folder in ("book", "notebooks", "labs/release", "ringtree"):
+    for folder in ("book", "notebooks", "labs/release", "labs/source", "ringtree"):
         for path in sorted((ROOT / folder).rglob("*")):
             hidden = any(part.startswith((".", "__pycache__")) for part in path.relative_to(ROOT).parts)
             if path.is_file() and not hidden:
@@ -37,8 +38,8 @@ def sources():
 
 
 def fingerprint():
-    """A hash of all sources and of what else a cell's result depends on."""
-    found = hashlib.sha256(executed.of_the_machine().encode())
+    """A hash of all sources and of what else the pages depend on."""
+    found = hashlib.sha256(f"{executed.of_the_machine()} {solutions.are_shown()}".encode())
     for path in sources():
         found.update(path.relative_to(ROOT).as_posix().encode() + b"\0" + path.read_bytes())
     return found.hexdigest()

@@ -1,13 +1,17 @@
 """The labs' graders are graded: right answers pass at the level they deserve, everything else fails for the right reason."""
 
+import dataclasses
 import importlib
 import itertools
+import json
 import linecache
+import os
 import re
+import shutil
 import subprocess
 import sys
 import textwrap
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,6 +20,8 @@ import pytest
 import torch
 from live import kernel
 from nbclient import NotebookClient
+from nbgrader.api import Gradebook
+from nbgrader.utils import compute_checksum
 
 import ringtree
 from ringtree import labs
@@ -24,7 +30,7 @@ from ringtree.labs import exercise, marks
 from ringtree.labs.__main__ import main
 from ringtree.labs.judging import judge
 from ringtree.labs.lab import _Folded, module_of
-from ringtree.labs.release import release_all, without_solutions
+from ringtree.labs.release import describe, release_all
 
 LABS = Path(__file__).parent.parent / "labs"
 SOURCES = sorted(LABS.glob("source/*/*.ipynb"))
@@ -44,7 +50,7 @@ class Notebook(dict):
 
     def run(self, text):
         text = "\n".join(line for line in textwrap.dedent(text).split("\n") if not line.startswith("%%")).strip("\n") + "\n"
-        filename = f"<cell {next(_numbers)}>"
+        filename = f"cell-{next(_numbers)}.py"
         linecache.cache[filename] = (len(text), None, text.splitlines(True), filename)
         exec(compile(text, filename, "exec"), self)
         return self
@@ -55,15 +61,19 @@ def source_of(lab):
     return path
 
 
-def learners_cells(lab, change=lambda text: text):
-    """The cells of a lab in which learners write, as they stand or changed, run one after the other."""
+def release_of(lab):
+    return LABS / "release" / source_of(lab).relative_to(LABS / "source")
+
+
+def learners_cells(lab, of=source_of):
+    """The cells of a lab in which learners write, with our solutions or of its release, run one after the other."""
     notebook = Notebook()
-    for cell in nbformat.read(source_of(lab), as_version=4).cells:
+    for cell in nbformat.read(of(lab), as_version=4).cells:
         if cell.id == "start":
             notebook["lab"] = SimpleNamespace(given=getattr(module_of(lab), "GIVEN", None))
             notebook.run("\n".join(line for line in cell.source.split("\n") if not re.match(r"(ranks|lab) = ", line)))
-        if cell.cell_type == "code" and "### BEGIN SOLUTION" in cell.source:
-            notebook.run(change(cell.source))
+        if cell.metadata.get("nbgrader", {}).get("solution"):
+            notebook.run(cell.source)
     return notebook
 
 
@@ -71,7 +81,7 @@ def learners_cells(lab, change=lambda text: text):
 def verdict(lab, name, text):
     """What the check makes of an answer: its text, or "our solution" or "the stub" of the lab's notebook."""
     if text in ("our solution", "the stub"):
-        namespace = learners_cells(lab, without_solutions if text == "the stub" else str)
+        namespace = learners_cells(lab, release_of if text == "the stub" else source_of)
     else:
         namespace = Notebook().run(text)
     return judge(name, namespace[name], module_of(lab).EXERCISES[name], seconds=2 if "while True" in text else 20)
@@ -119,6 +129,20 @@ def test_every_exercise_has_a_second_right_answer_and_enough_wrong_ones(lab, nam
     least = 4 if isinstance(module_of(lab).EXERCISES[name], exercise.Answer) or lab == "deadlock-clinic" else 8
     assert ANSWERS[lab].RIGHT.get(name)
     assert len(ANSWERS[lab].WRONG.get(name, {})) >= least
+
+
+def test_an_assertion_that_is_taken_away_is_noticed():
+    """Of one lab here; `make labs-all` takes away those of all labs, and what all checks share."""
+    import mutate_checks
+
+    assert len(list(mutate_checks.mutants(NAMES))) > 200
+    found = list(mutate_checks.mutants(["measuring"]))
+    for row in found[0].rows:
+        mutate_checks.tried(*row)
+    how = [mutant.run(partial(mutate_checks.noticed, mutant)) for mutant in found]
+    assert len(found) > 5 and all(how) and "gets through" in {way for way, _ in how}
+    nobody = dataclasses.replace(found[0], concerns=lambda tried: False)
+    assert nobody.run(partial(mutate_checks.noticed, nobody)) is None
 
 
 def test_the_page_of_verdicts_is_what_the_checks_say():
@@ -183,6 +207,31 @@ def test_the_solutions_run_on_live_ranks(opened, name, capsys):
     assert "·" not in repr(lab)
 
 
+# `make test` has our solutions on live ranks, `make labs-all` every answer of the table.
+EVERY_ANSWER = os.environ.get("RINGTREE_LABS") == "all"
+ON_RANKS = [
+    (lab, name, what)
+    for lab, name in EXERCISES if EVERY_ANSWER
+    for what in [*ANSWERS[lab].RIGHT.get(name, {}), *ANSWERS[lab].WRONG.get(name, {})]
+]  # fmt: skip
+
+
+@pytest.mark.skipif(not EVERY_ANSWER, reason="`make labs-all` tries every answer on live ranks")
+@pytest.mark.parametrize(("lab", "name", "what"), ON_RANKS or [("", "", "")])
+def test_every_answer_is_judged_on_live_ranks_as_in_the_simulator(opened, lab, name, what, capsys):
+    text, reason = ANSWERS[lab].RIGHT[name].get(what), None
+    if text is None:
+        text, reason = ANSWERS[lab].WRONG[name][what]
+    open_lab = opened(lab, text, timeout=3 if "while True" in text else 20)
+    try:
+        open_lab.check(name)
+    except labs.CheckFailed as failed:
+        assert reason and re.search(reason, str(failed), re.DOTALL), str(failed)
+    else:
+        said = capsys.readouterr().out
+        assert said.startswith(f"{name} is right") and (reason is None or re.search(reason, said, re.DOTALL)), said
+
+
 SHIFT = ANSWERS["deadlock-clinic"].BATCH
 
 
@@ -208,6 +257,36 @@ def shift(x, dist):
 """)
     lab.check("shift")
     assert capsys.readouterr().out.startswith("shift is right: 7 runs in the simulator, 1 on your ranks.")
+
+
+TRAVELLERS = {
+    "a function made by another": ("def make(step):\n    def right_of(rank, size):\n        return (rank + step) % size\n    return right_of\nright_of = make(1)", "right_of(rank, size)"),
+    "a function that remembers": ("import functools\n@functools.cache\ndef right_of(rank, size):\n    return (rank + 1) % size", "right_of(rank, size)"),
+    "a dataclass": ("from dataclasses import dataclass\n@dataclass\nclass Place:\n    right: int", "Place((rank + 1) % size).right"),
+    "an enum": ("from enum import Enum\nclass Way(Enum):\n    RIGHT = 1", "(rank + Way.RIGHT.value) % size"),
+    "a tensor and a set": ("ONE, RANKS = torch.tensor(1), {*range(9)}", "(rank + ONE.item()) % size if rank in RANKS else None"),
+    "functions in a list": ("WAYS = [lambda rank, size: (rank + 1) % size]", "WAYS[0](rank, size)"),
+}
+
+
+@pytest.mark.parametrize("what", TRAVELLERS)
+def test_whatever_a_function_uses_travels_along(opened, what):
+    text, right = TRAVELLERS[what]
+    opened("deadlock-clinic", text, SHIFT.replace("    got =", f"    right = {right}\n    got =", 1)).check("shift")
+
+
+@pytest.mark.parametrize("before, function", [
+    ("", SHIFT.replace("def shift", "@torch.no_grad()\ndef shift")),
+    ("import functools\n" + SHIFT.replace("shift(x", "turn(name, x"), "shift = functools.partial(turn, 'x')"),
+    (SHIFT.replace("shift(x", "turn(self, x"), "class Shift:\n    __call__ = turn\nshift = Shift()"),
+])  # fmt: skip
+def test_whatever_can_be_called_is_checked(opened, before, function):
+    opened("deadlock-clinic", before, function).check("shift")
+
+
+def test_what_cannot_travel_is_named(opened):
+    lab = opened("deadlock-clinic", "steps = (1 for _ in range(9999))", SHIFT.replace("    got =", "    next(steps)\n    got =", 1))
+    assert re.search(r"shift uses something that cannot be taken along to the ranks \(.*generator.*\): make it inside", complaint(lab, "shift"))
 
 
 ONLY_LIVE = SHIFT.replace("    got =", "    {}\n    got =", 1)
@@ -326,6 +405,66 @@ def test_release_is_what_the_sources_make():
     assert main(["release", "--labs", str(LABS), "--check"]) == 0
 
 
+@pytest.fixture(scope="module")
+def as_a_teacher(tmp_path_factory):
+    """A copy of labs/ in which nbgrader has made the assignments anew, by its own command: two of them."""
+    folder = tmp_path_factory.mktemp("course") / "labs"
+    shutil.copytree(LABS, folder, ignore=lambda place, names: {".progress.json", "gradebook.db"} & {*names})
+    for name in TWO:
+        marks_file = folder / "source" / name / ".progress.json"
+        marks_file.write_text("{}")
+        (folder / "release" / name / f"{name[3:]}.ipynb").write_text("{}")
+        command = [sys.executable, "-m", "nbgrader", "generate_assignment", name, "--force"]
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, env={**os.environ, "PATH": ACTIVE})
+        assert done.returncode == 0, done.stderr
+    return folder
+
+
+TWO = "03-deadlock-clinic", "10-ring-all-reduce"
+ACTIVE = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])  # as in an activated environment
+
+
+@pytest.mark.parametrize("name", TWO)
+def test_nbgraders_own_command_makes_the_same_release(as_a_teacher, name):
+    made = as_a_teacher / "release" / name
+    assert [path.name for path in made.iterdir()] == [f"{name[3:]}.ipynb"]
+    assert (made / f"{name[3:]}.ipynb").read_text() == (LABS / "release" / name / f"{name[3:]}.ipynb").read_text()
+
+
+def test_the_gradebook_has_each_exercise_with_its_points(as_a_teacher, monkeypatch):
+    monkeypatch.setenv("PATH", ACTIVE)
+    with Gradebook(f"sqlite:///{as_a_teacher / 'gradebook.db'}") as book:
+        for name in TWO:
+            exercises = module_of(name[3:]).EXERCISES
+            cells = book.find_notebook(name[3:], name).grade_cells
+            points = {cell.name.removesuffix("-check"): cell.max_score for cell in cells}
+            assert points == {each: 1 + len(asked.levels) for each, asked in exercises.items()}
+
+
+def test_what_nbgrader_makes_is_not_kept(as_a_teacher):
+    made = {path.relative_to(as_a_teacher).parts[0] for path in as_a_teacher.rglob("*") if path.is_file()}
+    made |= {"submitted", "autograded", "feedback"}
+    for name in made - {"source", "release", "hidden", "nbgrader_config.py"}:
+        asked = ["git", "check-ignore", "-q", "--no-index", f"labs/{name}/x" if "." not in name else f"labs/{name}"]
+        assert subprocess.run(asked, cwd=LABS.parent).returncode == 0, name
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.stem)
+def test_every_code_cell_says_what_it_is_to_nbgrader(path):
+    exercises, graded = module_of(path.stem).EXERCISES, {}
+    for cell in nbformat.read(path, as_version=4).cells:
+        about = cell.metadata.get("nbgrader", {})
+        if cell.cell_type == "markdown":
+            assert not about
+            continue
+        assert about["grade_id"] == cell.id and about["schema_version"] == 3 and about["task"] is False
+        assert about["solution"] == ("### BEGIN SOLUTION" in cell.source) == (not about["locked"])
+        assert about["grade"] == cell.source.startswith("lab.check")
+        if about["grade"]:
+            graded[re.fullmatch(r'lab\.check\("(\w+)"\)', cell.source)[1]] = about["points"]
+    assert graded == {name: 1 + len(asked.levels) for name, asked in exercises.items()}
+
+
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.stem)
 def test_release_tells_no_solution(path):
     release = (LABS / "release" / path.relative_to(LABS / "source")).read_text(encoding="utf-8")
@@ -341,6 +480,9 @@ def test_release_tells_no_solution(path):
     for cell in told.cells:
         if cell.cell_type == "code":
             assert cell.outputs == [] and cell.execution_count is None
+            about = cell.metadata["nbgrader"]
+            assert about["checksum"] == compute_checksum(cell)
+            assert cell.metadata["deletable"] is False and cell.metadata.get("editable", True) is about["solution"]
     nbformat.validate(told)
 
 
@@ -352,19 +494,40 @@ def test_source_stores_text_only(path):
 
 
 def test_solutions_become_stubs_of_the_same_indentation():
-    text = "def f():\n    a = 1\n    ### BEGIN SOLUTION\n    b = 2\n    ### END SOLUTION\n    return b"
-    stub = "def f():\n    a = 1\n    # YOUR CODE HERE\n    raise NotImplementedError\n    return b"
-    assert without_solutions(text) == stub
-    for broken in ("### BEGIN SOLUTION\n1", "1\n### END SOLUTION", "### BEGIN SOLUTION\n### BEGIN SOLUTION"):
-        with pytest.raises(ValueError, match="cell-7: .*SOLUTION"):
-            without_solutions(broken, "cell-7")
+    (cell,) = [cell for cell in nbformat.read(release_of("ring-all-reduce"), as_version=4).cells if cell.id == "two_rings-answer"]
+    stub = "def two_rings(x, dist):\n    total = x.clone()\n    # your code here\n    raise NotImplementedError\n    return total"
+    assert cell.source == stub
+
+
+@pytest.mark.parametrize("broken", ["### BEGIN SOLUTION\n1", "1\n### END SOLUTION", "### BEGIN SOLUTION\n### BEGIN SOLUTION"])
+def test_marks_that_do_not_pair_are_named(broken):
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(broken, id="cell-7")])
+    with pytest.raises(UsageError, match="cell-7: .*SOLUTION"):
+        describe(notebook, "ring-all-reduce")
+
+
+def test_a_check_of_something_that_no_lab_has_is_named():
+    for lab, name in ("clinic", "shift"), ("deadlock-clinic", "shft"):
+        notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(f'lab.check("{name}")', id="cell-7")])
+        with pytest.raises(UsageError, match=f"cell-7: no lab '{lab}' with an exercise '{name}'"):
+            describe(notebook, lab)
 
 
 def test_an_out_of_date_release_is_noticed_and_made_again(tmp_path):
-    (tmp_path / "source" / "x").mkdir(parents=True)
-    (tmp_path / "source" / "x" / "clinic.ipynb").write_bytes(CLINIC.read_bytes())
+    source, gone = tmp_path / "source" / "x" / CLINIC.name, tmp_path / "release" / "y" / "gone.ipynb"
+    for path in source, gone:
+        path.parent.mkdir(parents=True)
+        path.write_bytes(CLINIC.read_bytes())
+    with pytest.raises(UsageError, match="no nbgrader_config.py in"):
+        release_all(tmp_path)
+    shutil.copy(LABS / "nbgrader_config.py", tmp_path)
+    notebook = nbformat.read(source, as_version=4)
+    for cell in notebook.cells:
+        cell.metadata.pop("nbgrader", None)
+    nbformat.write(notebook, source)
     assert main(["release", "--labs", str(tmp_path), "--check"]) == 1
     assert main(["release", "--labs", str(tmp_path)]) == 0
+    assert source.read_bytes() == CLINIC.read_bytes() and not gone.exists()
     assert main(["release", "--labs", str(tmp_path), "--check"]) == 0
 
 
@@ -404,3 +567,30 @@ def test_a_failed_check_in_a_kernel_shows_the_learners_own_run_and_then_a_repair
 def test_labs_name_no_machine_and_no_path():
     for path in [*SOURCES, *LABS.glob("release/*/*.ipynb")]:
         assert not re.search(r"/(home|root|tmp|Users)/", path.read_text(encoding="utf-8"))
+
+
+# ---------------------------------------------------------------- what learners see of nbgrader
+
+ASK_JUPYTER = """
+import json, sys
+from jupyter_server.serverapp import ServerApp
+from jupyterlab_server.config import get_page_config
+app = ServerApp()
+app.initialize(argv=["--allow-root"], new_httpserver=False)
+on = [name for name, extension in app.extension_manager.extensions.items() if extension.enabled]
+print(json.dumps([on, get_page_config([])["disabledExtensions"]]), file=sys.__stdout__)
+"""
+
+
+def test_the_teachers_menus_do_not_show_in_make_lab():
+    (line,) = [line for line in (LABS.parent / "Makefile").read_text().splitlines() if "export JUPYTER_CONFIG_PATH" in line]
+    folder = re.search(r"\$\(CURDIR\)/([\w/]+)", line)[1]
+    seen = {}
+    for setting in "", str(LABS.parent / folder):
+        env = {**os.environ, "JUPYTER_CONFIG_PATH": setting}
+        done = subprocess.run([sys.executable, "-c", ASK_JUPYTER], env=env, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        seen[bool(setting)] = json.loads(done.stdout.splitlines()[-1])
+    assert any("nbgrader" in name for name in seen[False][0])
+    assert "jupyterlab" in seen[True][0] and not any("nbgrader" in name or name == "notebook" for name in seen[True][0])
+    assert "@jupyter/nbgrader" not in seen[False][1] and "@jupyter/nbgrader" in seen[True][1]

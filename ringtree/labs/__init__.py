@@ -9,9 +9,9 @@
 
 `lab` is what a learner sees, `exercise` what an exercise is, and `exercises/` has one module a lab. `judging` tries a
 function in the simulator, under NCCL's rules, and says what is wrong; `comparing` puts a difference into words and
-`forbidding` stops what is ready-made; `inputs` has numbers for the cases, `limits` what many exercises count. `examination` and `onrank` run it on the live
-ranks. `marks` keeps how far a learner has come, and `release` makes the learners' notebooks. `ringtree/README.md` says
-how to make a lab.
+`forbidding` stops what is ready-made; `inputs` has numbers for the cases, `limits` what many exercises count. `examination`
+and `onrank` run it on the live ranks. `marks` keeps how far a learner has come, `release` makes the learners' notebooks,
+and `marking/` marks what they hand in, apart from it. `ringtree/README.md` says how to make a lab.
 """
 
 import lazy_loader

@@ -6,6 +6,7 @@ import numbers
 import torch
 
 from ringtree.labs.exercise import tensors
+from ringtree.units import count_text
 
 SHOWN = 8  # numbers of a tensor that a message shows
 
@@ -30,11 +31,29 @@ def difference(answer, wanted):
         return f"returned numbers of {answer.dtype} and was given {wanted.dtype}", None
     if answer.shape != wanted.shape:
         return f"returned a tensor of shape {tuple(answer.shape)} and should return {tuple(wanted.shape)}", None
-    differ = ~torch.isclose(answer, wanted, rtol=1e-5, atol=1e-6).view(-1)
+    if torch.equal(answer, wanted):  # asked first, since looking at every number takes ten times as long
+        return None
+    differ = _differ(answer, wanted)
     if not differ.any():
         return None
+    if answer.dtype in (torch.int64, torch.float64) and not _differ(answer.double(), wanted.double(), 1e-6).any():
+        return "returned numbers that are right to six digits alone: have they been a float32 on the way?", None
     first = int(differ.nonzero()[0])
-    return f"returned {show(answer, first)} and should return {show(wanted, first)}", (0, first)
+    at = f" (first at [{first // wanted.shape[1]}, {first % wanted.shape[1]}])" if wanted.dim() == 2 else ""
+    return f"returned {show(answer, first)} and should return {show(wanted, first)}{at}{_unwritten(answer, first)}", (0, first)
+
+
+def _unwritten(answer, place):
+    value = answer.reshape(-1)[place].item()
+    return " (nan: nobody has written there, or 0 was divided by 0)" if value != value else ""
+
+
+def _differ(answer, wanted, tolerance=None):
+    """Where two flattened tensors differ: whole numbers at all, fractions beyond what an order of adding makes."""
+    if tolerance is None and not wanted.is_floating_point():
+        return (answer != wanted).view(-1)
+    tolerance = tolerance or (1e-12 if wanted.dtype == torch.float64 else 1e-5)
+    return ~torch.isclose(answer, wanted, rtol=tolerance, atol=tolerance / 10).view(-1)
 
 
 def short(value) -> str:
@@ -48,11 +67,18 @@ def is_number(value) -> bool:
     return isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(value)
 
 
+def is_whole(value) -> bool:
+    """Whether an answer is a whole number, Python's or NumPy's: no bool, no float, no tensor."""
+    return isinstance(value, numbers.Integral) and not isinstance(value, bool)
+
+
 def kind(value):
     if isinstance(value, torch.Tensor):
         return f"a tensor of shape {tuple(value.shape)}"
     if isinstance(value, list | tuple):
-        return f"a list of {len(value)} tensors"
+        kinds = sorted({"tensor" if isinstance(each, torch.Tensor) else type(each).__name__ for each in value})
+        what = count_text(len(value), kinds[0]) if len(kinds) == 1 else f"{len(value)} ({', '.join(kinds)})"
+        return f"a {type(value).__name__} of {what}" if value else f"an empty {type(value).__name__}"
     return "nothing" if value is None else f"a {type(value).__name__}"
 
 
@@ -83,10 +109,10 @@ def parts(program, case, rank, place):
         has, should = (_element(each[rank], number, element) for each in (outputs, wanted))
         if has is None or should is None:
             return None
-        if has < should or has != has:  # nan: nothing has come
-            missing.append(giver)
-        elif has > should > 0:
+        if 0 < has < should or has > should > 0:
             often.append(f"rank {giver}'s counts {has:g} times")
+        elif has < should or has != has and should:  # nan: nothing has come
+            missing.append(giver)
         elif has > should:
             strange.append(giver)
     said = [f"the part of {_ranks(missing)} is missing"] if missing else []

@@ -1,17 +1,16 @@
 """Call a learner's function on the live ranks, with all that it uses, and report what kept it from ending."""
 
-import ast
-import inspect
+import functools
+import io
 import linecache
-import textwrap
-import types
+import re
+
+import cloudpickle
 
 from ringtree.labs import onrank
 from ringtree.labs.comparing import difference
 from ringtree.labs.exercise import complain
 from ringtree.live import deadline
-
-PLAIN = (bool, int, float, str, tuple, list, dict, type(None))
 
 
 class Examination:
@@ -27,7 +26,7 @@ class Examination:
 
         Raises CheckFailed where ranks hang (they are then restarted), raise or die, or where an answer is wrong.
         """
-        result = self.ranks.view.apply_async(onrank.run_case, *self._carried, self.name, case.given, case.options)
+        result = self.ranks.view.apply_async(onrank.run_case, *self._carried, case.given, case.options)
         outcome = deadline.watch(self.ranks, result, list(range(self.ranks.size)), self.timeout)
         self.printed = [_printed(child) for child in result._children]
         if outcome.errors or outcome.stuck or outcome.died:
@@ -49,10 +48,8 @@ class Examination:
     def _line(self, outcome):
         """Where the first error was raised, in the learner's own words."""
         for rank, error in outcome.errors.items():
-            shown = [line.strip() for line in error.traceback.splitlines()]
-            own = [line for line in shown if any(f"{name}, line" in line for name in self._carried[0])]
-            if own:
-                return f"\n  (rank {rank}: {own[-1]})"
+            if own := re.findall(r"^\s*(\S+, line \d+: .*)", error.traceback, re.MULTILINE):
+                return f"\n  (rank {rank}: {own[-1].strip()})"
         return ""
 
 
@@ -71,57 +68,22 @@ def learners(name, namespace):
 
 
 def carry(name, namespace):
-    """All that the ranks need to define the learner's function again: (sources, imports, values).
+    """What the ranks need to call the learner's function: (itself with all that it uses, as bytes; the texts of the cells).
 
-    Ranks know nothing of the notebook's names, so it is read from the notebook's kernel, with the learner's own functions,
-    classes, imports and plain values that it uses.
+    Ranks know nothing of the notebook's names, so helpers, classes, closures and values travel along, in the way of
+    cloudpickle. The texts are for reports that show a line.
     """
-    sources, imports, values, found = {}, {}, {}, [(name, learners(name, namespace))]
-    while found:
-        name, value = found.pop()
-        if name in sources:
-            continue
-        if isinstance(value, types.ModuleType):
-            imports[name] = value.__name__, None
-        elif isinstance(value, types.FunctionType) and value.__globals__ is namespace or _own_class(value):
-            sources[name] = _source(name, value)
-            found += [(used, namespace[used]) for used in _used(value) if used in namespace]
-        elif isinstance(value, PLAIN):
-            values[name] = value
-        elif getattr(value, "__module__", "__main__") != "__main__" and hasattr(value, "__name__"):
-            imports[name] = value.__module__, value.__name__
-    return dict(reversed(sources.items())), imports, values  # what is used comes before what uses it
-
-
-def _own_class(value):
-    return isinstance(value, type) and value.__module__ == "__main__"
-
-
-def _source(name, value):
+    function, packed = learners(name, namespace), io.BytesIO()
     try:
-        return _class_source(value) if isinstance(value, type) else textwrap.dedent(inspect.getsource(value))
-    except (OSError, TypeError, StopIteration):
-        complain(f"the text of {name} is not known here: run the cell that defines it again.")
+        _Packer(packed).dump(function)
+    except Exception as error:
+        complain(f"{name} uses something that cannot be taken along to the ranks ({error}): make it inside the function.")
+    return packed.getvalue(), {file: entry for file, entry in linecache.cache.items() if len(entry) == 4 and entry[1] is None}
 
 
-def _class_source(value):
-    """The text of a class, from the cell that one of its methods stands in: a notebook's classes have no file."""
-    code = next(each.__code__ for each in vars(value).values() if hasattr(each, "__code__"))
-    text = "".join(linecache.getlines(code.co_filename))
-    found = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ClassDef) and node.name == value.__name__]
-    return textwrap.dedent(ast.get_source_segment(text, found[-1], padded=True))
+class _Packer(cloudpickle.Pickler):
+    """Takes along what `functools.cache` has wrapped, too."""
 
-
-def _used(value):
-    """Names that a function or a class, and the functions inside it, look up outside."""
-    if isinstance(value, type):
-        members = [*vars(value).values(), *value.__bases__]
-        return {name for each in members if hasattr(each, "__code__") for name in _names(each.__code__)} | {
-            base.__name__ for base in value.__bases__
-        }
-    return _names(value.__code__)
-
-
-def _names(code):
-    inner = [constant for constant in code.co_consts if isinstance(constant, types.CodeType)]
-    return {*code.co_names, *(name for each in inner for name in _names(each))}
+    dispatch_table = cloudpickle.Pickler.dispatch_table.new_child(
+        {functools._lru_cache_wrapper: lambda wrapper: (functools.cache, (wrapper.__wrapped__,))}
+    )

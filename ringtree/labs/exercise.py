@@ -62,9 +62,9 @@ class Case:
 class Run:
     """What a case's run in the simulator showed; made by `ringtree.labs.judging`."""
 
-    def __init__(self, case, program, simulation, kept):
-        self.case, self.trace, self.makespan, self.outputs = case, simulation.trace, simulation.makespan, simulation.outputs
-        self.kept = kept  # by rank, the arguments as the function left them
+    def __init__(self, case, program, simulation, kept, outputs):
+        self.case, self.trace, self.makespan = case, simulation.trace, simulation.makespan
+        self.kept, self.outputs = kept, outputs  # by rank: the arguments as the function left them, and what it returned
         self._program = program
 
     @cached_property

@@ -14,14 +14,18 @@ def easy(size: int, length: int, dtype=torch.float32) -> list[torch.Tensor]:
 
 
 def drawn(size: int, length: int, dtype=torch.float32) -> list[torch.Tensor]:
-    """The same, drawn at random: whole numbers whose sums a float32 holds exactly; no two alike, where they are not too many."""
+    """The same, drawn at random: whole numbers whose sums a float32 holds exactly; no two alike, where they are not too many.
+
+    As int64 and float64 they have more digits than a float32, so that a way through one shows.
+    """
     generator = torch.Generator().manual_seed(_dice.getrandbits(60))
     count = size * length
     if 4 * count < MOST:
         pool = torch.randperm(4 * count, generator=generator)[:count] - 2 * count
     else:
         pool = torch.randint(-MOST, MOST, (count,), generator=generator)
-    return [row.clone().to(dtype) for row in pool.view(size, length)]
+    digits = {torch.int64: 2**32 + 1, torch.float64: 1 + 2**-30}.get(dtype, 1)
+    return [row.to(dtype) * digits for row in pool.view(size, length)]
 
 
 def whole_numbers(count: int, low: int, high: int) -> list[int]:

@@ -18,6 +18,8 @@ from ringtree.units import count_text
 
 NOT_THEIRS = os.path.dirname(os.path.dirname(__file__)), torch.__path__[0]  # files whose lines are no learner's
 
+NOT_OURS = "Default process group has not been initialized", "Invalid ``op``"  # torch's own, where no ranks are
+
 
 @dataclass
 class Verdict:
@@ -34,60 +36,79 @@ class Verdict:
 
 
 def judge(name, function, exercise, seconds=10.0):
-    """Try `function` on all cases of `exercise`; returns a Verdict. seconds: of real time, for all of it."""
+    """Try `function` on all cases of `exercise`; returns a Verdict. seconds: of real time, for all of it; one run has half of
+    that at least, for a right answer on a busy machine."""
     deadline = time.monotonic() + seconds
     if isinstance(exercise, Answer):
-        return _judge_answer(name, function, exercise, deadline)
+        return _judge_answer(name, function, exercise, seconds)
     runs, cases = [], list(exercise.cases())
-    for case in [*cases, cases[0]]:  # the first again: a function that remembers is found out
-        program = program_of(function, case)
-        kept = [None] * case.size
+    again = next((number for number, case in enumerate(cases) if case.size > 2), 0)
+    # One more run finds a function that remembers; and by Gloo's rules a batch gives a list of as many works as it has messages.
+    tried = [(case, "nccl") for case in cases]
+    tried.insert(again + 1, (cases[again], "gloo"))
+    for case, rules in tried:
+        program, where = program_of(function, case), f"{name}, {case}{', run once more' if rules == 'gloo' else ''}"
+        kept, returned = [None] * case.size, [None] * case.size
         try:
             with _conditions(exercise):
                 simulation = simulate(
-                    _keeping(program, kept), list(case.given), case.machine, checked=True, rules="nccl",
-                    seconds=round(max(0.5, deadline - time.monotonic()), 1),
+                    _keeping(program, kept, returned), list(case.given), case.machine, checked=True, rules=rules,
+                    seconds=round(max(seconds / 2, deadline - time.monotonic()), 1),
                 )  # fmt: skip
         except TimeIsUp:  # between two steps, where the simulator cannot say which rank was running
-            wrong = f"{name}, {case}: it had not ended when its time was up: does it loop?"
+            wrong = f"{where}: it had not ended when its time was up: does it loop?"
             return Verdict(wrong, len(runs), case=case, program=program)
-        except Exception as error:
-            return Verdict(f"{name}, {case}: {_told(name, error)}", len(runs), case=case, program=program)
-        run = Run(case, program, simulation, kept)
+        except (Exception, SystemExit) as error:
+            return Verdict(f"{where}: {_told(name, error)}", len(runs), case=case, program=program)
+        run = Run(case, program, simulation, kept, returned)
         if wrong := _mistake(run, exercise) or (exercise.also and exercise.also(run)):
-            return Verdict(f"{name}, {case}: {wrong}.", len(runs), case=case, program=program)
+            return Verdict(f"{where}: {wrong}.", len(runs), case=case, program=program)
         runs.append(run)
     level, more = _level(exercise, runs)
     return Verdict("", len(runs), level, more)
 
 
 def program_of(function, case):
-    """The function with a case's options."""
+    """The function with a case's options, each rank with its own: what one does to a list is nothing to the others."""
 
     def program(*arguments):
-        return function(*arguments, **case.options)
+        return function(*arguments, **_anew(case.options))
 
     return program
 
 
-def _keeping(program, kept):
-    """The program; the arguments of each rank are kept, as it leaves them."""
+def _anew(value):
+    """The same value in new lists and dicts: whoever is given them may change them."""
+    if isinstance(value, dict):
+        return {key: _anew(each) for key, each in value.items()}
+    return type(value)(map(_anew, value)) if type(value) in (list, tuple) else value
+
+
+def _keeping(program, kept, returned):
+    """The program; the arguments of each rank are kept, as it leaves them, and what it returned, also where that is nothing."""
 
     def keeping(*arguments):
-        kept[arguments[-1].get_rank()] = arguments[:-1]
-        return program(*arguments)
+        rank = arguments[-1].get_rank()
+        kept[rank] = arguments[:-1]
+        returned[rank] = program(*arguments)
 
     return keeping
 
 
 @contextlib.contextmanager
 def _conditions(exercise):
-    """Nothing ready-made; and memory that nobody has written to holds nan, rather than what an earlier run left there."""
+    """Nothing ready-made, and memory that nobody has written to shows."""
+    with unwritten_memory_shows(), contextlib.nullcontext() if exercise.builtin else without_ready_made():
+        yield
+
+
+@contextlib.contextmanager
+def unwritten_memory_shows():
+    """Memory that nobody has written to holds nan, rather than what an earlier run left there."""
     mode = torch.get_deterministic_debug_mode()
     torch.set_deterministic_debug_mode("warn")
     try:
-        with contextlib.nullcontext() if exercise.builtin else without_ready_made():
-            yield
+        yield
     finally:
         torch.set_deterministic_debug_mode(mode)
 
@@ -99,13 +120,14 @@ def _mistake(run, exercise):
         if wanted[rank] is None or (found := difference(run.outputs[rank], wanted[rank])) is None:
             continue
         said, place = found
-        others = [other for other in range(rank + 1, case.size) if wanted[other] is not None and difference(run.outputs[other], wanted[other])]
+        later = [other for other in range(rank + 1, case.size) if wanted[other] is not None]
+        others = [other for other in later if difference(run.outputs[other], wanted[other])]
         reason = _reason(run, exercise, rank, place) if exercise.adds and place and None not in place else None
         also = f"; {count_text(len(others), 'other rank')} wrong too" if others else ""
         return f"rank {rank} {said}{f': {reason}' if reason else ''}{also}"
     if exercise.keeps:
-        for rank in range(case.size):
-            if difference(list(run.kept[rank]), list(case.given[rank] if isinstance(case.given[rank], tuple) else [case.given[rank]])):
+        for rank, given in enumerate(case.given):
+            if difference(list(run.kept[rank]), list(given if isinstance(given, tuple) else [given])):
                 return f"rank {rank} has changed what it was given: the caller still needs that"
     return None
 
@@ -132,27 +154,28 @@ def _level(exercise, runs):
                 with _conditions(exercise):
                     count = limit.count(run)  # it may have to run the function again
                 if count > most:
-                    asked = f"{run.case}: {limit.show(count)} {limit.what}, where {limit.show(most)} are enough"
+                    enough = f"{limit.show(most)} {'is' if most == 1 else 'are'} enough"
+                    asked = f"{run.case}: {limit.show(count)} {limit.what}, where {enough}"
                     return number, f"Not yet {level.name}: {asked}."
     return len(exercise.levels), ""
 
 
-def _judge_answer(name, function, exercise, deadline):
-    levels = len(exercise.levels)
+def _judge_answer(name, function, exercise, seconds):
+    deadline, levels = time.monotonic() + seconds, len(exercise.levels)
     runs, reached, more = 0, levels, ""
     for question in sorted(exercise.questions(), key=lambda each: each.level):
         if question.level > reached:
             break
         try:
-            with Deadline(max(0.5, deadline - time.monotonic())), without(exercise.without):
-                answer = function(*question.arguments)
+            with Deadline(max(seconds / 2, deadline - time.monotonic())), without(exercise.without):
+                answer = function(*_anew(question.arguments))
             wrong = question.wrong(answer)
         except Forbidden:
             names = " or ".join(each.__name__ for each in exercise.without)
             wrong = f"it calls {names}: here you are to do without."
         except TimeIsUp:
             wrong = "had not ended when its time was up: does it loop?"
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             wrong = _told(name, error)
         if wrong and question.level == 0:
             return Verdict(f"{name}, {question.says}: {wrong}", runs)
@@ -170,8 +193,10 @@ def _told(name, error):
         return "it calls a collective of torch's, or an algorithm of this book: here you are to write it yourself, with messages."
     if isinstance(error, ProgramError):
         return str(error)
-    place = _own_line(error)
-    return f"{type(error).__name__}: {error}{f'  [{place}]' if place else ''}"
+    place = f"  [{place}]" if (place := _own_line(error)) else ""
+    if any(words in str(error) for words in NOT_OURS):
+        return f"it calls torch.distributed itself: take all from the `dist` that it is given, P2POp and isend too{place}"
+    return f"{type(error).__name__}: {error}{place}"
 
 
 def _own_line(error):

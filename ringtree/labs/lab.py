@@ -71,7 +71,8 @@ class Lab:
             marks.note(self.name, name, None)
             _show(verdict)
             raise CheckFailed(verdict.wrong)
-        tried = f"{count_text(verdict.runs, 'run')} in the simulator" if isinstance(exercise, Program) else count_text(verdict.runs, "case")
+        in_simulator = f"{count_text(verdict.runs, 'run')} in the simulator"
+        tried = in_simulator if isinstance(exercise, Program) else count_text(verdict.runs, "case")
         if isinstance(exercise, Program) and exercise.live:
             tried += f", {exercise.live} on your ranks"
             self._live(name, exercise)

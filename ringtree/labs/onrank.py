@@ -1,37 +1,24 @@
 """What runs on a rank while a lab is checked: the learner's function, on the live ranks."""
 
-import importlib
 import linecache
 
+import cloudpickle
 import torch
 import torch.distributed as dist
 
 
-def run_case(sources, imports, values, name, given, options):
-    """Run the learner's function `name` on this rank; returns its answer, on the CPU.
+def run_case(packed, cells, given, options):
+    """Run a learner's function on this rank; returns its answer, on the CPU.
 
-    sources: {name: text} of the learner's functions and classes. imports: {name: (module, name there or None)}.
-    values: {name: value} that they use. given: by rank, the arguments before `dist`. options: named arguments.
+    packed: the function, by cloudpickle. cells: the texts that it was written in, as `linecache` keeps them, so that reports
+    show its lines. given: by rank, the arguments before `dist`. options: named arguments.
     """
     from IPython import get_ipython
 
-    user = get_ipython().user_ns
-    namespace = {**user, **values, "dist": dist, "rank": dist.get_rank(), "world_size": dist.get_world_size()}
-    for alias, (module, attribute) in imports.items():
-        found = importlib.import_module(module)
-        namespace[alias] = getattr(found, attribute) if attribute else found
-    for each, text in sources.items():
-        _define(each, text, namespace)
+    linecache.cache.update(cells)
     arguments = given[dist.get_rank()]
-    arguments = _on(arguments if isinstance(arguments, tuple) else (arguments,), user["device"])
-    answer = namespace[name](*arguments, dist, **options)
-    return _on(arguments[0] if answer is None and arguments else answer, "cpu")
-
-
-def _define(name, text, namespace):
-    filename = f"{name}.py"  # a script's, not this package's: hang reports then show its lines
-    linecache.cache[filename] = (len(text), None, text.splitlines(True), filename)
-    exec(compile(text, filename, "exec"), namespace)
+    arguments = _on(arguments if isinstance(arguments, tuple) else (arguments,), get_ipython().user_ns["device"])
+    return _on(cloudpickle.loads(packed)(*arguments, dist, **options), "cpu")
 
 
 def _on(value, device):

@@ -1,59 +1,104 @@
-"""Make a lab's learner version from its source, as nbgrader would: solutions out, stubs in, no outputs."""
+"""The learners' notebooks, labs/release: made from labs/source by nbgrader's own preprocessors, as the course configures them."""
 
-import copy
 import re
+import shutil
+import tempfile
 from pathlib import Path
 
 import nbformat
+from nbgrader.converters import GenerateAssignment, NbGraderException
+from nbgrader.coursedir import CourseDirectory
+from traitlets.config import PyFileConfigLoader
 
+from ringtree.errors import UsageError
+from ringtree.labs.lab import module_of, names
+
+CONFIG = "nbgrader_config.py"
 BEGIN, END = "### BEGIN SOLUTION", "### END SOLUTION"
-STUB = "# YOUR CODE HERE", "raise NotImplementedError"
+CHECK = re.compile(r'lab\.check\("(\w+)"\)\s*')
 
 
-def make_release(source):
-    """The learner's notebook of a source notebook. Raises ValueError where a solution's markers do not pair."""
-    release = copy.deepcopy(source)
-    release.cells = [cell for cell in release.cells if "solution" not in cell.metadata.get("tags", [])]
-    for cell in release.cells:
-        cell.source = without_solutions(cell.source, cell.id)
-        if cell.cell_type == "code":
-            cell.outputs, cell.execution_count = [], None
-    release.metadata = {"kernelspec": source.metadata["kernelspec"]}
-    return nbformat.from_dict(release)
+def release_all(labs, write=True) -> list[Path]:
+    """Make labs/release from labs/source; returns the paths that changed (or would, with write=False).
 
-
-def without_solutions(text, where="the text"):
-    """`text` with each marked solution replaced by a stub of the same indentation."""
-    lines, inside = [], False
-    for line in text.split("\n"):
-        if line.strip() == BEGIN:
-            if inside:
-                raise ValueError(f"{where}: a second '{BEGIN}' before '{END}'")
-            inside = True
-            indent = re.match(r"\s*", line).group()
-            lines += [indent + part for part in STUB]
-        elif line.strip() == END:
-            if not inside:
-                raise ValueError(f"{where}: '{END}' without '{BEGIN}'")
-            inside = False
-        elif not inside:
-            lines.append(line)
-    if inside:
-        raise ValueError(f"{where}: '{BEGIN}' without '{END}'")
-    return "\n".join(lines)
-
-
-def release_all(labs, write=True):
-    """Make labs/release from labs/source; returns the paths that changed (or would, with write=False)."""
-    changed = []
-    for path in sorted(Path(labs, "source").rglob("*.ipynb")):
-        if ".ipynb_checkpoints" in path.parts:
-            continue
-        target = Path(labs, "release", path.relative_to(Path(labs, "source")))
-        text = nbformat.writes(make_release(nbformat.read(path, as_version=4))) + "\n"
-        if not target.exists() or target.read_text(encoding="utf-8") != text:
-            changed.append(target)
-            if write:
-                target.parent.mkdir(parents=True, exist_ok=True)
-                target.write_text(text, encoding="utf-8")
+    What nbgrader has to know of a cell is noted in the source too. Raises UsageError where a solution's marks do not pair.
+    """
+    labs, changed = Path(labs).resolve(), []
+    if not (labs / CONFIG).is_file():
+        raise UsageError(f"there is no {CONFIG} in {labs}: nbgrader needs the course's configuration")
+    with tempfile.TemporaryDirectory(prefix="ringtree-release-") as folder:
+        sources, made = Path(folder, "source"), Path(folder, "release")
+        for path in notebooks(labs / "source"):
+            notebook = nbformat.read(path, as_version=4)
+            describe(notebook, path.stem)
+            _put(sources / path.relative_to(labs / "source"), nbformat.writes(notebook) + "\n")
+        generate(sources, made, labs / CONFIG)
+        for new, kept in (sources, labs / "source"), (made, labs / "release"):
+            changed += _update(new, kept, write)
     return changed
+
+
+def notebooks(folder) -> list[Path]:
+    return sorted(path for path in Path(folder).rglob("*.ipynb") if ".ipynb_checkpoints" not in path.parts)
+
+
+def describe(notebook, lab):
+    """Note in each code cell what it is to nbgrader: where learners write, what is graded for how many points, what is given.
+
+    A right answer is worth a point, and each level above it another. Raises UsageError where there is no such lab or exercise.
+    """
+    exercises = module_of(lab).EXERCISES if lab in names() else {}
+    for cell in notebook.cells:
+        _pair(cell)
+        if cell.cell_type != "code":
+            continue
+        answer, check = BEGIN in cell.source, CHECK.fullmatch(cell.source)
+        about = {"grade_id": cell.id, "schema_version": 3, "task": False}
+        about |= {"solution": answer, "grade": bool(check), "locked": not answer}
+        if check:
+            if check[1] not in exercises:
+                raise UsageError(f"{cell.id}: no lab {lab!r} with an exercise {check[1]!r} is in ringtree/labs/exercises")
+            about["points"] = 1 + len(exercises[check[1]].levels)
+        cell.metadata["nbgrader"] = about
+
+
+def _pair(cell):
+    """nbgrader takes an end without a beginning as it is, and so would give away the solution above it."""
+    marks = [line.strip() for line in cell.source.split("\n") if line.strip() in (BEGIN, END)]
+    if marks != [BEGIN, END] * (len(marks) // 2):
+        raise UsageError(f"{cell.id}: a solution stands between '{BEGIN}' and '{END}', and here one of them lacks the other")
+
+
+def generate(sources, target, config):
+    """`nbgrader generate_assignment` for every lab in the folder `sources`, into the folder `target`, without its database."""
+    settings = PyFileConfigLoader(config.name, path=str(config.parent)).load_config()
+    settings.SaveCells.enabled = False
+    settings.GenerateAssignment.no_database = True
+    course = CourseDirectory(
+        config=settings, root=str(sources.parent), source_directory=sources.name, release_directory=target.name, assignment_id="*"
+    )
+    try:
+        GenerateAssignment(coursedir=course, config=settings).start()
+    except NbGraderException as error:
+        raise UsageError(f"nbgrader could not make the learners' notebooks from {sources}: {error}") from None
+
+
+def _update(new, kept, write):
+    """Make the notebooks below `kept` those below `new`; returns those that were not."""
+    wanted = {path.relative_to(new): path.read_text(encoding="utf-8") for path in notebooks(new)}
+    gone = [kept / name for name in (path.relative_to(kept) for path in notebooks(kept)) if name not in wanted]
+    for path in gone if write else ():
+        shutil.rmtree(path.parent)
+    stale = [kept / name for name, text in wanted.items() if not _has(kept / name, text)]
+    for path in stale if write else ():
+        _put(path, wanted[path.relative_to(kept)])
+    return [*gone, *stale]
+
+
+def _has(path, text):
+    return path.is_file() and path.read_text(encoding="utf-8") == text
+
+
+def _put(path, text):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")

@@ -68,7 +68,10 @@ class NcclDist(SimulatedDist):
 
     def _posted(self, kind, name, operations, group, place):
         issued = self._issue(kind, name, group, place)
-        issued.entries = [(sends, peer, tensor.nbytes, tag) for sends, tensor, peer, tag in operations]
+        try:
+            issued.entries = [(sends, peer, tensor.nbytes, tag) for sends, tensor, peer, tag in operations]
+        except AttributeError:
+            raise faults.no_tensor(self._rank.number, operations) from None
         return IssuedWork(self._issued, issued, self._post(self._rank, operations, place))
 
     def _call(self, asked, algorithm, place):

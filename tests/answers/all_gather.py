@@ -1,5 +1,7 @@
 """Answers to the lab "All-gather"."""
 
+from . import idling, writing_on_what_it_was_given
+
 RING = '''
 def ring_all_gather(shard, dist):
     """Hand on what came last."""
@@ -104,6 +106,10 @@ RIGHT = {
 
 WRONG = {
     "ring_all_gather": {
+        "writes on what it was given": (writing_on_what_it_was_given(RING, "ring_all_gather"), "has changed what it was given"),
+        "a round too many": (idling(RING, "ring_all_gather", 1), "Not yet at the bound: .* 2 rounds, where 1 (is|are) enough"),
+        "the last work alone": (RING.replace("        for work in works:\n            work.wait()", "        works[-1].wait()"), "on 3 ranks, .*run once more: rank . reads the buffer for a message"),
+        "one tensor, many times in a list": ("def ring_all_gather(shard, dist):\n    rank, size = dist.get_rank(), dist.get_world_size()\n    found = [torch.empty_like(shard)] * size\n    found[rank] = shard\n    for step in range(size - 1):\n        for work in dist.batch_isend_irecv([dist.P2POp(dist.isend, found[rank - step], (rank + 1) % size), dist.P2POp(dist.irecv, found[rank - step - 1], (rank - 1) % size)]):\n            work.wait()\n    return torch.cat(found)", "on 3 ranks, .*changes the buffer that it is sending"),
         "whole tensors instead of shards": (WHOLE, "Not yet at the bound: on 2 ranks, .* B through the busier port"),
         "not a ring": (DIRECT, "rank 0 sent to rank 2, and in a ring it sends to rank 1 alone"),
         "its own shard again and again": (RING.replace("last, (rank + 1)", "shard, (rank + 1)"), "on 3 ranks, .*returned"),
@@ -115,13 +121,15 @@ WRONG = {
         "right for powers of two": (RING.replace("    found, last", "    assert size in (1, 2, 4, 8)\n    found, last"), "on 3 ranks.*AssertionError"),
         "a missing wait": (RING.replace("            work.wait()", "            pass"), "may not have arrived|wait"),
         "a list": (RING.replace("return torch.cat([found[other] for other in range(size)])", "return [found[other] for other in range(size)]"), "a list of 2 tensors and should return a tensor"),
-        "received into what is sent": (RING.replace("got = torch.empty_like(shard)", "got = last"), "while|changed|returned"),
+        "received into what is sent": (RING.replace("got = torch.empty_like(shard)", "got = last"), "on 2 ranks, .*rank 0 reads the buffer for a message from rank 1 that may not have arrived"),
         "in float32": (RING.replace("    rank, size", "    shard = shard.float()\n    rank, size"), "numbers of torch.float32 and was given torch"),
         "not batched": (RING.replace("works = dist.batch_isend_irecv([", "works = [").replace("        ])\n", "        ]\n").replace("dist.P2POp(dist.irecv, got,", "dist.irecv(got,").replace("dist.P2POp(dist.isend, last,", "dist.isend(last,"), "deadlock by NCCL's rules"),
         "the built-in": ("def ring_all_gather(shard, dist):\n    whole = shard.new_empty(dist.get_world_size() * len(shard))\n    dist.all_gather_into_tensor(whole, shard)\n    return whole", BUILT),
         "state between calls": (RING.replace("def ring", "kept = {}\ndef ring").replace("    return torch.cat([found[other] for other in range(size)])", "    return kept.setdefault((rank, size, shard.shape, shard.dtype), torch.cat([found[other] for other in range(size)]))"), "rank . returned"),
     },
     "bruck_all_gather": {
+        "writes on what it was given": (writing_on_what_it_was_given(BRUCK, "bruck_all_gather"), "has changed what it was given"),
+        "two rounds too many": (idling(BRUCK, "bruck_all_gather", 2, "size & (size - 1)"), "Not yet at the bound: on 3 ranks, .* 4 rounds, where 2 are enough"),
         "a ring": (RING.replace("ring_all_gather", "bruck_all_gather"), "Not yet within the target: on 5 ranks|Not yet within the target: on 4 ranks"),
         "recursive doubling": (DOUBLING, "Not yet at the bound: on 3 ranks, .* rounds, where 2 are enough|Not yet at the bound: on 3 ranks, .*busier port"),
         "all you have in the last round too": (BRUCK.replace("more = min(count, size - count)", "more = count").replace("torch.roll(have, rank * n)", "torch.roll(have[: size * n], rank * n)"), "Not yet at the bound: on 3 ranks, .* B through the busier port"),
@@ -138,6 +146,8 @@ WRONG = {
         "state between calls": (BRUCK.replace("def bruck", "kept = {}\ndef bruck").replace("return torch.roll(have, rank * n)", "return kept.setdefault((rank, size, shard.shape, shard.dtype), torch.roll(have, rank * n))"), "rank . returned"),
     },
     "gather_all_lengths": {
+        "writes on what it was given": (writing_on_what_it_was_given(PADDED, "gather_all_lengths"), "has changed what it was given"),
+        "lengths in one byte": (PADDED.replace("dtype=torch.int64", "dtype=torch.uint8").replace("torch.tensor([x.numel()]", "torch.tensor([x.numel() % 256], dtype=torch.uint8"), "on 5 ranks, .*lengths 2, 300, 1, 3, 4"),
         "as if all were alike": ("def gather_all_lengths(x, dist):\n    found = [torch.empty_like(x) for _ in range(dist.get_world_size())]\n    dist.all_gather(found, x)\n    return found", "on 2 ranks"),
         "not cut again": (PADDED.replace("row[:length].clone()", "row.clone()"), "shape"),
         "padded to its own length": (PADDED.replace("max(lengths) - len(x)", "0"), "bytes|elements|size"),
@@ -145,7 +155,7 @@ WRONG = {
         "cut by its own length": (PADDED.replace("row[:length].clone()", "row[: len(x)].clone()"), "shape"),
         "empty ranks stay away": (PADDED.replace("    size = dist.get_world_size()\n", "    size = dist.get_world_size()\n    if not len(x):\n        return [x] * size\n"), "deadlock"),
         "the longest of two": (PADDED.replace("max(lengths) - len(x)", "max(lengths[:2]) - len(x)").replace("max(lengths) else", "max(lengths) else"), "on . ranks"),
-        "with a border of 100": (PADDED.replace("max(lengths) - len(x)", "100 - len(x)"), "Not yet at the bound: on 2 ranks, .*busier port"),
+        "with a border of 1000": (PADDED.replace("max(lengths) - len(x)", "1000 - len(x)"), "Not yet at the bound: on 2 ranks, .*busier port"),
         "one tensor": (PADDED.replace("    return [row", "    found = [row").replace("] * size\n", "] * size\n    return torch.cat(found)\n"), "returned a tensor of shape .* and should return a list"),
         "in float32": (PADDED.replace("    size = dist", "    x = x.float()\n    size = dist"), "numbers of torch.float32 and was given torch"),
         "one broadcast for each rank": ('def gather_all_lengths(x, dist):\n    found = []\n    for root in range(dist.get_world_size()):\n        length = torch.tensor([len(x)], device=x.device)\n        dist.broadcast(length, src=root)\n        part = x.clone() if root == dist.get_rank() else x.new_empty(length.item())\n        dist.broadcast(part, src=root)\n        found.append(part)\n    return found',

@@ -1,5 +1,7 @@
 """Answers to the lab "All-to-all"."""
 
+from . import idling, writing_on_what_it_was_given
+
 SWAP = '''
 def swap(dist, out, to, got, source):
     for work in dist.batch_isend_irecv([dist.P2POp(dist.isend, out, to), dist.P2POp(dist.irecv, got, source)]):
@@ -98,6 +100,7 @@ RIGHT = {
 
 WRONG = {
     "exchange": {
+        "writes on what it was given": (writing_on_what_it_was_given(EXCHANGE, "exchange"), "has changed what it was given"),
         "my counts are everybody's": (EXCHANGE.replace("number.item()", "counts[source]"), "which expects"),
         "all blocks as long as my own": (EXCHANGE.replace("number.item()", "counts[rank]"), "which expects"),
         "padded to the longest": (EXCHANGE.replace("torch.empty(number.item(), dtype=tokens.dtype)", "torch.empty(40, dtype=tokens.dtype)").replace(
@@ -125,14 +128,21 @@ WRONG = {
             r"shape \(\d+,\) and should return"),
     },
     "to_experts": {
+        "writes on what it was given": (writing_on_what_it_was_given(EXPERTS, "to_experts"), "has changed what it was given"),
         "the order is not undone": (EXPERTS.replace("back[order.argsort()]", "back"), "rank . returned"),
         "sorted once more": (EXPERTS.replace("order.argsort()", "order"), "rank . returned"),
-        "the counts are not swapped": (EXPERTS.replace("arrived * factor, sends, gets", "arrived * factor, gets, sends"), "split sizes"),
+        "the counts are not swapped": (EXPERTS.replace("arrived * factor, sends, gets", "arrived * factor, gets, sends"), "split sizes|which expects|rank . returned"),
         "every token to its first expert alone": (EXPERTS.replace("torch.cat([experts[:, 0], experts[:, 1]])", "torch.cat([experts[:, 0], experts[:, 0]])"), "rank . returned"),
         "the weights the wrong way round": (EXPERTS.replace("weights[:, 0]", "weights[:, 2 - 1]", 1).replace("second * weights[:, 1]", "second * weights[:, 0]"), "rank . returned"),
         "weighted as if both were equal": (EXPERTS.replace("* weights[:, 0]", "/ 2").replace("* weights[:, 1]", "/ 2"), "rank . returned"),
         "my own factor for all": (EXPERTS.replace("arrived * factor", "arrived").replace("return first", "first, second = first * factor, second * factor\n    return first"), "rank . returned"),
         "an expert without tokens": (EXPERTS.replace("torch.bincount(goals, minlength=size)", "torch.bincount(goals)"), "all_to_all_single was given|which expects"),
+        "the factors come home": ('''
+def to_experts(tokens, experts, weights, factor, dist):
+    factors = [torch.zeros(1) for _ in range(dist.get_world_size())]
+    dist.all_gather(factors, torch.tensor([float(factor)]))
+    return tokens * (weights * torch.cat(factors)[experts]).sum(1)
+''', "the sums are right, but 4 B came to rank 0: what should come is 2 tokens of other ranks"),
         "everything to everybody": ('''
 def to_experts(tokens, experts, weights, factor, dist):
     rank, size = dist.get_rank(), dist.get_world_size()
@@ -147,14 +157,17 @@ def to_experts(tokens, experts, weights, factor, dist):
         "another dtype": (EXPERTS.replace("return first", "weights = weights.double()\n    return first"), "numbers of torch.float64 and was given torch.float32"),
     },
     "without_jams": {
+        "writes on what it was given": (writing_on_what_it_was_given(PAIRWISE, "without_jams"), "has changed what it was given"),
+        "a round too many": (idling(PAIRWISE, "without_jams", 1), "Not yet at the bound: .* from the first start to the last end, where"),
+        "in turn, and all at once": (ONE_BATCH.replace("others = [other for other in range(size) if other != rank]", "others = [(rank + step) % size for step in range(1, size)]"), "Not yet at the bound: .* messages on their way to one rank at once"),
         "in rank order": (IN_ORDER, "Not yet within the target: on [4-8] ranks|Not yet within the target: on 3 ranks"),
-        "all in one batch": (ONE_BATCH, "Not yet (within the target|at the bound): on . ranks"),
+        "all in one batch": (ONE_BATCH, "Not yet within the target: on . ranks|at once, where 1 is enough"),
         "partners by exclusive or": (PARTNERS, "on 3 ranks, .*IndexError"),
         "off by one in the block": (PAIRWISE.replace("swap(dist, blocks[(rank - step) % size]", "swap(dist, blocks[(rank - step - 1) % size]"), "on 2 ranks, .*rank 0 in place 1 of its list returned"),
         "rows and columns": ("def without_jams(blocks, dist):\n    return [block.clone() for block in blocks]", "rank 0 in place 1 .* the part of rank 1 is missing"),
         "in the order of arrival": (PAIRWISE.replace("for source in range(size)]", "for source in came]"), "rank 1 in place 0 of its list returned"),
         "a step too few": (PAIRWISE.replace("range(1, size):", "range(1, size - 1):"), "KeyError"),
-        "received into what is still to be sent": (PAIRWISE.replace("came[source] = torch.empty_like(blocks[rank])", "came[source] = blocks[source]"), "has changed what it was given|rank . in place . of its list returned"),
+        "received into what is still to be sent": (PAIRWISE.replace("came[source] = torch.empty_like(blocks[rank])", "came[source] = blocks[source]"), "changes the buffer that it is sending|has changed what it was given|rank . in place . of its list returned"),
         "the round twice": (PAIRWISE.replace("range(1, size):", "[*range(1, size), *range(1, size)]:"), "Not yet (within the target|at the bound): .*from the first start"),
         "whole tensors": (PAIRWISE.replace("    for step", "    blocks = list(torch.stack(list(blocks)).view(size, -1))\n    for step").replace("torch.empty_like(blocks[rank])", "torch.empty(size * len(blocks[0]), dtype=blocks[0].dtype)").replace(
             "blocks[(rank - step) % size], (rank", "torch.cat(blocks), (rank").replace("return [came[source] for source in range(size)]", "return [came[s] if s == rank else came[s].view(size, -1)[rank] for s in range(size)]"), "Not yet (within the target|at the bound): on . ranks"),

@@ -36,15 +36,41 @@ def buy(messages, now, offers):
     best = min(after, key=after.get)
     return best, (count * now[0] + total * now[1]) / after[best]
 '''
+TAKEN_APART = '''
+def buy(messages, now, offers):
+    count = total = 0
+    while messages:
+        nbytes, each = messages.pop()
+        count, total = count + each, total + nbytes * each
+    best, least = None, float("inf")
+    while offers:
+        name, (alpha, beta) = offers.popitem()
+        if count * alpha + total * beta < least:
+            best, least = name, count * alpha + total * beta
+    return best, (count * now[0] + total * now[1]) / least
+'''
 
 RIGHT = {
-    "fit": {"medians, in parts": FIT, "minima, by hand": BY_HAND},
-    "predict": {"a sorted list": PREDICT},
-    "buy": {"all messages and all bytes": BUY},
+    "fit": {
+        "medians, in parts": FIT, "minima, by hand": BY_HAND,
+        "an array": FIT.replace("alpha, beta = np", "return np").replace("    return alpha, beta\n", ""),
+    },
+    "predict": {
+        "a sorted list": PREDICT,
+        "the list is taken apart": "def predict(nbytes, lines, channels):\n    best = float('inf')\n    while lines:\n        alpha, beta = lines.pop()\n        best = min(best, alpha + nbytes / channels * beta)\n    return best",
+    },
+    "buy": {
+        "all messages and all bytes": BUY,
+        "the offers are taken apart": TAKEN_APART,
+    },
 }
 
 WRONG = {
     "fit": {
+        "kilobytes": (FIT.replace("float)", "float) / 1000"), "beta is .* a thousand times too long, as if bytes or seconds were counted in another unit"),
+        "α there and back": (FIT.replace("return alpha, beta", "return 2 * alpha, beta"), "alpha is .* that is twice too long, as if the way back"),
+        "milliseconds": (FIT.replace("return alpha, beta", "return alpha * 1e3, beta"), "alpha is 5.* ms .* that is in milliseconds"),
+        "it ends Python": ("def fit(samples):\n    raise SystemExit(1)", "SystemExit: 1"),
         "misses in seconds": (FIT.replace("[1 / t, n / t]", "[np.ones(len(n)), n]").replace("np.ones(len(n)), rcond", "t, rcond"), "alpha is .* the long messages have decided"),
         "the mean": (FIT.replace("np.median", "np.mean"), "alpha is .* and should be 5 µs"),
         "the first call alone": (FIT.replace("np.median(times[1:])", "times[0]"), "alpha is .* ms and should be 5 µs"),
@@ -58,8 +84,8 @@ WRONG = {
         "two messages alone": ("def fit(samples):\n    first, *_, last = samples\n    return min(samples[first]) / 2, min(samples[last]) / 2 / last", "Not yet within the target: times of an InfiniBand card: alpha is"),
         "nothing": ("def fit(samples):\n    pass", "returned nothing and should return two numbers"),
         "text": ("def fit(samples):\n    return '5 µs, 50 GB/s'", "returned a str and should return two numbers"),
-        "three numbers": (FIT.replace("return alpha, beta", "return alpha, beta, alpha / beta"), "a tuple of 3 and should return two numbers"),
-        "nan": (FIT.replace("return alpha, beta", "return float('nan'), beta"), "a tuple of 2 and should return two numbers"),
+        "three numbers": (FIT.replace("return alpha, beta", "return alpha, beta, alpha / beta"), r"a tuple of 3, \(.*\), and should return two numbers"),
+        "nan": (FIT.replace("return alpha, beta", "return float('nan'), beta"), r"a tuple of 2, \(nan, .*\), and should return two numbers"),
         "a tensor": (FIT.replace("return alpha, beta", "return torch.tensor([alpha, beta])"), "a Tensor and should return two numbers"),
     },
     "predict": {
@@ -71,10 +97,12 @@ WRONG = {
         "the first protocol": (PREDICT.replace("sorted(times)[0]", "times[0]"), "64 MB on 1 channel, 2 protocols"),
         "the quickest start and the widest way": ("def predict(nbytes, lines, channels):\n    return min(line[0] for line in lines) + nbytes / channels * min(line[1] for line in lines)", "on 1 channel, 2 protocols"),
         "α alone": ("def predict(nbytes, lines, channels):\n    return min(lines)[0]", "1 MB on 1 channel"),
-        "a list": (PREDICT.replace("sorted(times)[0]", "times"), "a list of 1 and should return a number of seconds"),
+        "a list": (PREDICT.replace("sorted(times)[0]", "times"), r"a list of 1, \(2.5e-05\), and should return a number of seconds"),
         "nothing": ("def predict(nbytes, lines, channels):\n    pass", "returned nothing and should return a number of seconds"),
     },
     "buy": {
+        "rounded": (BUY.replace("return best, (count * now[0] + total * now[1]) / after[best]", "return best, round((count * now[0] + total * now[1]) / after[best], 2)"), "it makes the step 1.999872 times as fast, not 2 times"),
+        "the best for the middle message": (BUY.replace("    best =", "    middle = sorted(nbytes for nbytes, each in messages for _ in range(each))[count // 2]\n    best =").replace("key=after.get", "key=lambda name: offers[name][0] + middle * offers[name][1]"), "it buys 'latency', and 'bandwidth' makes the step 1.80 times as fast"),
         "counts forgotten": (BUY.replace("each for _, each in messages", "1 for _, each in messages").replace("nbytes * each for", "nbytes for"), "many short ones and a long one"),
         "the longest message": (BUY.replace("    count =", "    messages = [max(messages)]\n    count ="), "many short ones and a long one"),
         "the most frequent message": (BUY.replace("    count =", "    messages = [max(messages, key=lambda each: each[1])]\n    count ="), "it makes the step 1.551 times as fast, not 1.984"),

@@ -81,14 +81,25 @@ def best_chunks(nbytes, ranks, alpha, beta):
 '''
 BUILT = "it calls a collective of torch's"
 
+SWAPS = '''
+def swap(dist, out, got, peer):
+    for work in dist.batch_isend_irecv([dist.P2POp(dist.isend, out, peer), dist.P2POp(dist.irecv, got, peer)]):
+        work.wait()
+''' + TREE.replace("dist.send(got, (place", "swap(dist, got, torch.empty_like(got), (place").replace("dist.recv(got, (place", "swap(dist, x, got, (place")
 RIGHT = {
     "tree_broadcast": {"counted from the root": TREE},
-    "best_chunks": {"a search": SEARCH},
+    "best_chunks": {
+        "a search": SEARCH,
+        "NumPy's argmin": "import numpy as np\ndef best_chunks(nbytes, ranks, alpha, beta):\n    k = np.unique([*range(1, 2000), max(1, nbytes)])\n    k = k[k <= max(1, nbytes)]\n    return k[np.argmin((ranks - 2 + k) * (alpha + nbytes / k * beta))]",
+    },
     "chain_broadcast": {"sends that are waited for at the end": CHAIN},
 }
 
 WRONG = {
     "tree_broadcast": {
+        "partners swap": (SWAPS, "Not yet at the bound: on 2 ranks, .* 2 messages, where 1 (is|are) enough"),
+        "x itself on the root": (TREE.replace("dist.send(got,", "dist.send(x if place == 0 else got,").replace("return got", "return x if place == 0 else got"), "the numbers are right, but rank 0 returned its `x`"),
+        "sent on before it came": (TREE.replace("dist.recv(got,", "work = dist.irecv(got,").replace("        far *= 2\n", "        far *= 2\n    if place:\n        work.wait()\n"), "on 4 ranks, .*rank . reads the buffer for a message from rank . that may not have arrived"),
         "flat": (FLAT, "Not yet at the bound: on 3 ranks.*|Not yet at the bound: on 4 ranks, .* 3 rounds, where 2 are enough"),
         "a chain": ('def tree_broadcast(x, dist, root):\n    rank, size, got = dist.get_rank(), dist.get_world_size(), x.clone()\n    if rank != root:\n        dist.recv(got, (rank - 1) % size)\n    if (rank + 1) % size != root:\n        dist.send(got, (rank + 1) % size)\n    return got',
             "Not yet at the bound: on 4 ranks"),
@@ -106,6 +117,7 @@ WRONG = {
         "state between calls": (TREE.replace("def tree", "kept = {}\ndef tree").replace("    return got", "    return kept.setdefault((dist.get_rank(), size, root, x.shape, x.dtype), got)"), "rank . returned"),
     },
     "best_chunks": {
+        "rounded up": (ROOT.replace("round(", "math.ceil("), "Not yet at the bound: 1.4 MiB on 4 ranks, .* with 4 chunks it takes 1.00.* times as long as with 3"),
         "one chunk": ("def best_chunks(nbytes, ranks, alpha, beta):\n    return 1", "64 MiB on 32 ranks"),
         "as many as ranks": ("def best_chunks(nbytes, ranks, alpha, beta):\n    return ranks", "1 chunk|chunk"),
         "no root": (ROOT.replace("math.sqrt", ""), "times as long"),
@@ -119,6 +131,8 @@ WRONG = {
         "nothing": ("def best_chunks(nbytes, ranks, alpha, beta):\n    pass", "returned nothing and should return a whole number"),
     },
     "chain_broadcast": {
+        "x itself on the root": (STEPS.replace("return got", "return x if rank == root else got"), "the numbers are right, but rank 0 returned its `x`"),
+        "the first work alone": (STEPS.replace("        for work in dist.batch_isend_irecv(batch) if batch else ():\n            work.wait()", "        if batch:\n            dist.batch_isend_irecv(batch)[0].wait()"), "on 3 ranks, .*run once more: rank 1 reads the buffer for a message from rank 0"),
         "in one piece": (STEPS.replace("chunks = 24", "chunks = 1"), "Not yet within the target: on 4 ranks, .* on this link, where .* are enough"),
         "the tree": (TREE.replace("tree_broadcast", "chain_broadcast"), "Not yet within the target: on 4 ranks"),
         "a guess": (STEPS.replace("chunks = 24", "chunks = 8"), "Not yet at the bound: on 4 ranks, .* on this link, where"),
@@ -129,7 +143,7 @@ WRONG = {
         "the last chunk forgotten": (STEPS.replace("range(chunks + 1)", "range(chunks)"), "deadlock|still wants|never|received"),
         "in place": (STEPS.replace("x.clone()", "x"), "has changed what it was given"),
         "not waited for": (STEPS.replace("work.wait()", "pass"), "may not have arrived|wait"),
-        "whole tensors instead of chunks": (STEPS.replace("parts[step - 1], right", "got, right").replace("parts[step], left", "got, left"), "may not have arrived|while|Not yet within the target|changed"),
+        "whole tensors instead of chunks": (STEPS.replace("parts[step - 1], right", "got, right").replace("parts[step], left", "got, left"), "on 3 ranks, .*rank 1 changes the buffer that it is sending to rank 2"),
         "whole numbers lost": (STEPS.replace("return got", "return got.float()"), "numbers of torch.float32 and was given torch"),
         "equal chunks alone": (STEPS.replace("got.tensor_split(chunks)", "got.split(max(1, len(got) // chunks))"), "IndexError|rank . returned"),
         "the built-in": ("def chain_broadcast(x, dist, root):\n    got = x.clone()\n    dist.broadcast(got, src=root)\n    return got", BUILT),

@@ -1,5 +1,7 @@
 """Answers to the lab "Deadlock clinic": right ones of other structure, and wrong ones with what the check has to say."""
 
+from . import with_a_barrier, writing_on_what_it_was_given
+
 SHIFT = """
 def shift(x, dist):
     rank, size = dist.get_rank(), dist.get_world_size()
@@ -156,6 +158,9 @@ def pipeline(batches, weight, dist):
 
 WRONG = {
     "shift": {
+        "writes on what it was given": (writing_on_what_it_was_given(BATCH, "shift"), "has changed what it was given"),
+        "the first work alone": (BATCH.replace("    for work in dist.batch", "    works = dist.batch").replace("):\n        work.wait()", ")\n    works[0].wait()"), "on 3 ranks, .*run once more: rank 0 never waited for its irecv from rank 2"),
+        "torch's own P2POp": ("from torch.distributed import P2POp\n" + BATCH.replace("dist.P2POp", "P2POp"), "it calls torch.distributed itself: take all from the `dist` that it is given"),
         "no communication": ("def shift(x, dist):\n    return x.clone()", r"rank . returned \[0\] and should return \[10\]: .*rank 1 is missing"),
         "the wrong way round": (BATCH.replace("isend, x, right", "isend, x, left").replace("irecv, got, left", "irecv, got, right"),
             r"on 3 ranks, .*rank . returned"),
@@ -181,7 +186,7 @@ def shift(x, dist):
         work.wait()
     return got
 """, "deadlock by NCCL's rules"),
-        "one tensor for both": (BATCH.replace("irecv, got", "irecv, x").replace("return got", "return x"), r"rank . returned .* the part of rank 0 is missing|rank 0 has changed what it was given"),
+        "one tensor for both": (BATCH.replace("irecv, got", "irecv, x").replace("return got", "return x"), "rank 0 changes the buffer that it is sending to rank 1"),
         "both ways round": (SHIFT + """
     other = torch.empty_like(x)
     for work in dist.batch_isend_irecv([dist.P2POp(dist.isend, x, right), dist.P2POp(dist.isend, x, left),
@@ -189,13 +194,14 @@ def shift(x, dist):
         work.wait()
     return got
 """, "rank 0 sent 2 messages.*one message, to rank 1, was wanted"),
-        "nothing is returned": (BATCH.replace("return got", ""), r"rank . returned \[0\] and should return"),
+        "nothing is returned": (BATCH.replace("return got", ""), r"rank 0 returned nothing and should return a tensor of shape \(1,\)"),
         "one message too many": (BATCH.replace("    return got", "    if rank == 1:\n        dist.isend(x, 0)\n    return got"), "never received them|NCCL's rules|never waited"),
         "all hang": (SHIFT + "    dist.send(x, dst=right)\n    dist.recv(got, src=left)\n    return got\n", "they wait in a circle"),
         "a loop": ("def shift(x, dist):\n    while True:\n        pass", "had not ended after"),
         "an error": (SHIFT + "    return got + missing", r"NameError: name 'missing' is not defined  \[shift, line \d+: return got \+ missing\]"),
     },
     "hand_out": {
+        "nothing is returned": ("def hand_out(x, dist):\n    dist.broadcast(x, src=0)", "rank 0 returned nothing and should return a tensor"),
         "no communication": ("def hand_out(x, dist):\n    return x", r"rank . returned \[10\] and should return \[0\]"),
         "a sum": ("def hand_out(x, dist):\n    dist.all_reduce(x)\n    return x", r"rank . returned \[10\] and should return \[0\]"),
         "the wrong root": ("def hand_out(x, dist):\n    dist.broadcast(x, src=1)\n    return x", r"rank . returned \[10\]"),
@@ -241,6 +247,9 @@ def average(gradient, dist):
 """, "rank 1, which has finished"),
     },
     "relay": {
+        "writes on what it was given": (writing_on_what_it_was_given(ONE_BATCH, "relay"), "has changed what it was given"),
+        "with a barrier": (with_a_barrier(ONE_BATCH, "relay"), "it calls a collective of torch's"),
+        "the last work alone": (ONE_BATCH.replace("    for work in dist.batch", "    works = dist.batch").replace(":\n        work.wait()", "\n    works[-1].wait()"), "run once more: rank 0 never waited for its isend"),
         "wait after each isend": (RELAY + """
     for block, each in zip(blocks, got):
         dist.isend(block, dst=right).wait()
@@ -283,6 +292,8 @@ def average(gradient, dist):
 """, "NCCL's rules"),
     },
     "pipeline": {
+        "writes on what it was given": (writing_on_what_it_was_given(RIGHT["pipeline"]["one generator for a stage"], "pipeline"), "has changed what it was given"),
+        "with a barrier": (with_a_barrier(RIGHT["pipeline"]["one generator for a stage"], "pipeline"), "it calls a collective of torch's"),
         "no communication": ("def pipeline(batches, weight, dist):\n    return batches.sum(0)", "rank [0-3] returned .* and should return"),
         "all forwards first": (STAGE + SCHEDULE.replace("min(last - rank, count)", "count"), "rank 0 had 4 micro-batches under way at once, .* one forward, one backward needs 2"),
         "one batch at a time": (STAGE + """

@@ -1,5 +1,7 @@
 """Answers to the lab "Grids"."""
 
+from . import idling
+
 STEPS = '''
 import math
 
@@ -87,13 +89,15 @@ def built_in(name, option):
 
 
 RIGHT = {
-    "groups": {"by steps": STEPS},
+    "groups": {"by steps": STEPS, "as ranges": STEPS.replace("[first + step * place for place in range(length)]", "range(first, first + step * length, step)")},
     "grid_all_reduce": {"half rings": GRID},
     "on_nodes": {"half rings": NODES},
 }
 
 WRONG = {
     "groups": {
+        "fractions": (STEPS.replace("first + step * place", "float(first + step * place)"), "a group should hold ranks, whole numbers"),
+        "a rank too many": (STEPS.replace("for first in firsts]", "for first in firsts] + [[math.prod(shape)]]"), "there is no rank 4: the ranks are 0 to 3"),
         "the first edge runs fastest": (STEPS.replace("shape[along + 1 :]", "shape[:along]"), "a grid of 2 × 2, along edge 1: rank 0 is in the group"),
         "the edges counted from the end": (STEPS.replace("    step", "    along = len(shape) - 1 - along\n    step"), "rank 0 is in the group"),
         "always neighbours": ("import math\ndef groups(shape, along):\n    n, k = math.prod(shape), shape[along]\n    return [list(range(i, i + k)) for i in range(0, n, k)]",
@@ -102,11 +106,16 @@ WRONG = {
         "too many firsts": (STEPS.replace(" if rank // step % length == 0", ""), "is in 2 groups"),
         "in another order": (STEPS.replace("return [", "return [").replace("for first in firsts]", "for first in firsts[::-1]]"), "sort them by their first rank"),
         "each group backwards": (STEPS.replace("range(length)", "reversed(range(length))"), "in this order"),
+        "two edges exchanged": ("import math\ndef groups(shape, along):\n    return torch.arange(math.prod(shape)).view(shape).transpose(along, -1).reshape(-1, shape[along]).tolist()",
+            r"2 × 2 × 2, along edge 0: the groups begin with ranks \[0, 2, 1, 3\]: sort them"),
+        "only two edges": ("def groups(shape, along):\n    rows, columns = shape if len(shape) == 2 else (1, shape[0])\n    found = [[r * columns + c for c in range(columns)] for r in range(rows)]\n"
+            "    return found if along else [list(each) for each in zip(*found)]", r"a grid of 4, along edge 0: rank 0 is in the group \[0\]"),
         "a tensor": ("import math\nimport torch\ndef groups(shape, along):\n    return torch.arange(math.prod(shape)).view(shape)", "it should return a list of groups"),
         "a flat list": ("import math\ndef groups(shape, along):\n    return list(range(math.prod(shape)))", "it should return a list of groups"),
         "nothing": ("def groups(shape, along):\n    pass", "it should return a list of groups"),
     },
     "grid_all_reduce": {
+        "a round too many": (idling(GRID, "grid_all_reduce", 1, "options['columns'] > 1", "rank - rank % options['columns'] + (rank + 1) % options['columns']", "rank - rank % options['columns'] + (rank - 1) % options['columns']"), "Not yet at the bound: .* rounds, where"),
         "along the rows, then the columns, whole vectors": (STAR, "Not yet within the target: .*through the busier port"),
         "two whole rings": (TWICE, "Not yet at the bound: .*through the busier port"),
         "one ring through all": (ALL_GRID, "the sum is right, but a message went from rank 1 .row 0, column 1. to rank 2"),

@@ -120,7 +120,7 @@ def said(number, rank, call, cause):
 
 
 RIGHT = {
-    "diagnose": {"read by hand": READ, "read by a program": PARSED},
+    "diagnose": {"read by hand": READ, "read by a program": PARSED, "the sender that went on": said(4, 1, "dist.send", "nobody sends")},
     "first_difference": {"the longer list": LONGEST},
     "agree": {"smallest and largest": AGREE, "all codes": GATHERED},
 }
@@ -129,7 +129,7 @@ WRONG = {
     "diagnose": {
         "who waits longest, not who left": (said(1, 0, "all_reduce", "stayed away"), "report 1: it is 'stayed away', but not on rank 0"),
         "those behind the circle": (said(2, 5, "send", "circle"), "report 2: it is 'circle', but not on rank 5: go from each rank"),
-        "the barrier that others are in": (said(2, 3, "barrier", "circle"), "report 2: .*should be the call, by its name"),
+        "the barrier that others are in": (said(2, 3, "barrier", "circle"), "report 2: .*should be the call in which it is, .* and is not 'barrier'"),
         "two groups taken for a circle of messages": (said(3, 1, "all_reduce", "circle"), "report 3: the cause is not 'circle', which is that ranks that are in a plain send"),
         "a message taken for a rank that left": (said(4, 1, "all_reduce", "stayed away"), "report 4: the cause is not 'stayed away'"),
         "the circle at the end of the report": (said(4, 0, "recv", "circle"), "report 4: the cause is not 'circle'"),
@@ -172,6 +172,8 @@ def first_difference(calls, a, b):
         "right for powers of two": (AGREE.replace("(rank + step) % size, got, (rank - step) % size", "rank ^ step, got, rank ^ step"), "on 3 ranks, .*rank . wants to"),
         "one round too few": (AGREE.replace("step < size", "2 * step < size"), "rank . returned True and should return False"),
         "a step of one each time": (AGREE.replace("step *= 2", "step += 1"), "Not yet (within the target|at the bound): .* rounds, where"),
+        "as a float32": (AGREE.replace("code.clone()", "code.float()").replace("code.dtype", "low.dtype"), "codes of 62 bits, and rank 2's is one more: rank 0 returned True"),
+        "the last byte alone": (AGREE.replace("code.clone()", "code % 256"), "the 61st alone: rank 0 returned True"),
         "a tensor": (AGREE.replace("(low == high).item()", "low == high"), r"returned tensor\(\[(True|False)\]\) and should return (True|False)"),
         "in place": (AGREE.replace("    return", "    code += 1\n    return"), "has changed what it was given"),
         "a missing wait": (AGREE.replace("        work.wait()", "        pass"), "may not have arrived"),

@@ -42,8 +42,10 @@ WRONG = {
         "a Link": ("from ringtree import Link\ndef link_of_rings(samples):\n    return Link(1e-5, 1e-9)", r"return \(alpha, beta\)"),
     },
     "intervals": {
+        "half again as wide": (INTERVAL.replace("1.9 * off.std()", "min(2.8 * off.std(), 0.5)"), "Not yet within the target: .*wide"),
         "the prediction alone": (INTERVAL.replace("1.9 * off.std()", "0.0"), "holds 0 %|holds 0%"),
         "one standard deviation": (INTERVAL.replace("1.9 *", "0.9 *"), "are wanted of an interval of 90 %"),
+        "as wide as it may be, always": (INTERVAL.replace("1.9 * off.std()", "0.999 * np.log(2) / 2"), "scatter by 3%.*high is 2 times low in the middle, where 1.4"),
         "wide enough for anything": (INTERVAL.replace("1.9 * off.std()", "1.0"), "is wide"),
         "a fifth, always": (INTERVAL.replace("1.9 * off.std()", "0.13"), "are wanted of an interval|is wide"),
         "fitted to the whole call": (INTERVAL.replace("n / p * beta", "n * beta"), "holds"),

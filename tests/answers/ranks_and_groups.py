@@ -1,5 +1,7 @@
 """Answers to the lab "Ranks and groups"."""
 
+from . import writing_on_what_it_was_given
+
 CUBE = '''
 def all_groups(tensor, data, pipeline):
     cube = torch.arange(tensor * data * pipeline).view(pipeline, data, tensor)
@@ -83,16 +85,42 @@ def halo(x, dist, columns):
         border.copy_(got)
     return out
 '''
+NUMPY = '''
+import numpy as np
+
+def all_groups(tensor, data, pipeline):
+    cube = np.arange(tensor * data * pipeline).reshape(pipeline, data, tensor)
+    lines = {"tensor": cube, "data": cube.swapaxes(1, 2), "pipeline": cube.transpose(1, 2, 0)}
+    return {kind: [list(row) for row in rows.reshape(-1, rows.shape[-1])] for kind, rows in lines.items()}
+'''
+TAKEN_APART = '''
+def group_mean(x, dist, groups):
+    mean = x.clone()
+    while groups:
+        members = groups.pop(0)
+        group = dist.new_group(members)
+        if dist.get_rank() in members:
+            dist.all_reduce(mean, group=group)
+            mean /= len(members)
+    return mean
+'''
 
 RIGHT = {
-    "all_groups": {"a cube of rank numbers": CUBE},
+    "all_groups": {
+        "a cube of rank numbers": CUBE,
+        "NumPy's whole numbers": NUMPY,
+    },
     "groups_of": {"searched among all": SEARCH, "a step for each edge": STEPS},
-    "group_mean": {"all made before one is used": MEAN},
+    "group_mean": {
+        "all made before one is used": MEAN,
+        "the list is taken apart": TAKEN_APART,
+    },
     "halo": {"from a list of places": LIST},
 }
 
 WRONG = {
     "all_groups": {
+        "ranks that descend": (CUBE.replace("cube.reshape(-1, tensor)", "cube.flip(2).reshape(-1, tensor)"), "ranks ascend in a group"),
         "pipeline numbered first": (CUBE.replace(".view(pipeline, data, tensor)", ".view(tensor, data, pipeline).permute(2, 1, 0)"), r"tensor=2, data=2, pipeline=1: answer\[\"tensor\"\] is \[\[0, 2\]"),
         "lines of another box": (CUBE.replace("cube.permute(0, 2, 1).reshape", "cube.reshape"), r'answer\["data"\] is \[\[0, 1\].* should be \[\[0, 2\]'),
         "another order of groups": (CUBE.replace("cube.permute(1, 2, 0)", "cube.permute(2, 1, 0)"), "another order, and two ranks"),
@@ -111,17 +139,21 @@ WRONG = {
         "a tensor of ranks": (STEPS.replace("list(range", "torch.arange(0) if 1 else list(range"), "made of lists and whole numbers"),
     },
     "group_mean": {
+        "the list of groups is emptied": ("def group_mean(x, dist, groups):\n    groups.clear()\n    return x.clone()", "on 2 ranks, .*rank 0 returned .* and should return"),
+        "nothing where nobody shares": (MEAN.replace("    return x.clone()", "    return None"), "rank 3 returned nothing and should return a tensor"),
+        "not waited for": (MEAN.replace("group=group)", "group=group, async_op=True)"), "reads a buffer of its all_reduce, which may still be running"),
         "members only": (MEAN.replace("[dist.new_group(members) for members in groups]", "[dist.new_group(members) if dist.get_rank() in members else None for members in groups]"), r"on 3 ranks, .*rank 1 called new_group for \[\[1, 2\]\], and rank 0 for \[\[0\]\]: every rank must"),
         "its own group first": (MEAN.replace("made = [", "groups = sorted(groups, key=lambda members: dist.get_rank() not in members)\n    made = ["), "rank 1 called new_group for .* and in the same order"),
-        "divided by the world": (MEAN.replace("/ len(members)", "/ dist.get_world_size()"), r"on 3 ranks.*rank . returned"),
+        "divided by the world": (MEAN.replace("/ len(members)", "/ dist.get_world_size()"), r"on [34] ranks.*rank . returned"),
         "the sum": (MEAN.replace(" / len(members)", ""), r"on 2 ranks.*rank . returned .* and should return"),
-        "over the world": (MEAN.replace(", group=group", ""), "on 3 ranks"),
+        "over the world": (MEAN.replace(", group=group", ""), "on [34] ranks"),
         "in place": (MEAN.replace("total = x.clone()", "total = x"), "has changed what it was given"),
         "zeros for a rank in no group": (MEAN.replace("return x.clone()", "return torch.zeros_like(x)"), r"with nobody to share with rank 3: rank . returned|rank . returned|rank . returned"),
         "neighbours in pairs": (MEAN.replace("made = [", "groups = [[r, r + 1] for r in range(0, dist.get_world_size() - 1, 2)]\n    made = ["), "rank . returned|rank . returned"),
         "state between calls": (MEAN.replace("def group_mean", "cache = {}\ndef group_mean").replace("    for members, group in zip", "    x = cache.setdefault((dist.get_rank(), x.shape), x)\n    for members, group in zip"), "rank . returned"),
     },
     "halo": {
+        "writes on what it was given": (writing_on_what_it_was_given(LIST, "halo"), "has changed what it was given"),
         "a torus": (HALO.replace("to = (row + down, column + across)", "to = ((row + down) % rows, (column + across) % columns)").replace("source = (row - down, column - across)", "source = ((row - down) % rows, (column - across) % columns)"), "rank 0"),
         "left and right mixed up": (HALO.replace("(x[:, -1] if across > 0 else x[:, 0])", "(x[:, 0] if across > 0 else x[:, -1])"), "rank . returned"),
         "not in one piece": (HALO.replace("edge.contiguous()", "edge"), "contiguous"),
@@ -131,7 +163,7 @@ WRONG = {
         "edges in float32": (HALO.replace("out = torch.nn.functional.pad(x, (1, 1, 1, 1))", "x = x.float()\n    out = torch.nn.functional.pad(x, (1, 1, 1, 1))"), "numbers of torch.float32 and was given torch.float64"),
         "one message more": (HALO.replace("    def swap", "    if size > 1 and rank < 2:\n        for work in dist.batch_isend_irecv([dist.P2POp(dist.isend, x[0].contiguous(), 1 - rank), dist.P2POp(dist.irecv, torch.empty_like(x[0].contiguous()), 1 - rank)]):\n            work.wait()\n    def swap"), "rank 0 sent rank 1 2 messages: one was wanted|are no neighbours"),
         "corners too": (HALO.replace("    return out", "    out[0, 0] = out[0, 1]\n    return out"), "rank . returned"),
-        "one direction after the other": (HALO, "Not yet at the bound: on 2 ranks, .*2 rounds, where 1 are enough"),
+        "one direction after the other": (HALO, "Not yet at the bound: on 2 ranks, .*2 rounds, where 1 is enough"),
         "one rank at a time": (HALO.replace("ops.append(dist.P2POp(dist.isend, edge, to[0] * columns + to[1]))", "out_to = to[0] * columns + to[1]").replace(
             "ops.append(dist.P2POp(dist.irecv, got, source[0] * columns + source[1]))", "dist.recv(got, source[0] * columns + source[1])").replace("        edge, ops =", "        out_to = None\n        edge, ops =").replace(
             "        if ops:\n            for work in dist.batch_isend_irecv(ops):\n                work.wait()", "        if out_to is not None:\n            dist.send(edge, out_to)"), "Not yet within the target: on . ranks, .* rounds, where 4 are enough"),
@@ -151,6 +183,7 @@ WRONG = {
     out[:: h + 1, :: w + 1] = 0
     return out
 
-def other"""), "are no neighbours"),
+def other"""), r"rank 0 sent rank 1 \d+ numbers: its edge has \d"),
+        "an empty message over the corner": (HALO.replace("    def swap", "    if rows == columns == 2:\n        for work in dist.batch_isend_irecv([dist.P2POp(dist.isend, x.new_empty(0), 3 - rank), dist.P2POp(dist.irecv, x.new_empty(0), 3 - rank)]):\n            work.wait()\n    def swap"), "ranks 0 and 3 are no neighbours on a grid of 2 columns, and there was a message between them"),
     },
 }

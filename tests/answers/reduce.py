@@ -1,5 +1,7 @@
 """Answers to the lab "Reduce"."""
 
+from . import idling, writing_on_what_it_was_given
+
 PACKED = '''
 def mean_loss(losses, dist, root):
     both = losses.new_zeros(2)
@@ -133,17 +135,48 @@ def long_reduce(x, dist, root):
     return total
 '''
 BUILT = "it calls a collective of torch's"
+ITSELF = '''
+def ordered_reduce(x, dist, root, combine):
+    rank = dist.get_rank()
+    def value(first, end, head):
+        if end - first == 1:
+            return x.clone()
+        middle = (first + end + 1) // 2
+        left, right = (head, middle) if head < middle else (first, head)
+        mine = value(first, middle, left) if rank < middle else value(middle, end, right)
+        other = left + right - head
+        if rank == other:
+            dist.send(mine, head)
+        if rank == head:
+            got = torch.empty_like(x)
+            dist.recv(got, other)
+            mine = combine(mine, got) if head == left else combine(got, mine)
+        return mine
+    return value(0, dist.get_world_size(), root)
+'''
 
+SWAPPED = BLOCKS.replace("                dist.send(mine, partner)\n", "                both(mine, torch.empty_like(x), partner, dist)\n").replace(
+    "            dist.recv(got, partner)\n", "            both(mine, got, partner, dist)\n"
+) + '''
+def both(out, got, partner, dist):
+    for work in dist.batch_isend_irecv([dist.P2POp(dist.isend, out, partner), dist.P2POp(dist.irecv, got, partner)]):
+        work.wait()
+'''
 RIGHT = {
     "mean_loss": {"in one tensor": PACKED},
-    "ordered_reduce": {"blocks that double": BLOCKS},
+    "ordered_reduce": {
+        "blocks that double": BLOCKS,
+        "a function that calls itself": ITSELF,
+    },
     "long_reduce": {"halves, counted from the root": HALVES},
 }
 
 WRONG = {
     "mean_loss": {
+        "writes on what it was given": (writing_on_what_it_was_given(PACKED, "mean_loss"), "has changed what it was given"),
+        "the mean of nothing": (PACKED.replace("losses.sum()", "losses.mean() * len(losses)"), r"a rank without samples: rank 2 returned \[nan\] .*0 was divided by 0"),
         "the mean of means": ("def mean_loss(losses, dist, root):\n    mean = losses.mean()\n    dist.reduce(mean, dst=root)\n    return mean / dist.get_world_size()", "on 2 ranks, .* returned .* and should return"),
-        "two messages": (APART, "Not yet at the bound: on 2 ranks, .*2 messages, where 1 are enough"),
+        "two messages": (APART, "Not yet at the bound: on 2 ranks, .*2 messages, where 1 is enough"),
         "everybody gets it": (PACKED.replace("dist.reduce(both, dst=root, op=dist.ReduceOp.SUM)", "dist.all_reduce(both)"), "Not yet at the bound"),
         "to rank 0": (PACKED.replace("dst=root", "dst=0"), "root=1: rank . returned|root=2: rank . returned"),
         "divided by the ranks": (PACKED.replace("both[0] / both[1]", "both[0] / dist.get_world_size()"), "rank . returned"),
@@ -156,6 +189,7 @@ WRONG = {
         "state between calls": (PACKED.replace("def mean", "seen = {}\ndef mean").replace("    return both[0] / both[1]", "    seen.setdefault(dist.get_rank(), both.new_zeros(2)).add_(both.to(seen[dist.get_rank()].dtype))\n    return (seen[dist.get_rank()][0] / seen[dist.get_rank()][1]).to(losses.dtype)"), "rank . returned"),
     },
     "ordered_reduce": {
+        "partners swap": (SWAPPED, "Not yet at the bound: .* messages, where"),
         "a chain": (CHAIN, "Not yet at the bound: on . ranks"),
         "what comes first": (BLOCKS.replace("combine(mine, got) if block < other else combine(got, mine)", "combine(got, mine)"), "rank . returned"),
         "mine first": (BLOCKS.replace("combine(mine, got) if block < other else combine(got, mine)", "combine(mine, got)"), "root=1.* rank . returned"),
@@ -173,6 +207,8 @@ WRONG = {
             "Not yet at the bound: on 4 ranks|Not yet at the bound: on 3 ranks"),
     },
     "long_reduce": {
+        "two rounds too many": (idling(HALVES, "long_reduce", 2), "Not yet at the bound: .* on this link, where"),
+        "the first work alone": (HALVES.replace("        for work in dist.batch", "        works = dist.batch").replace("for entry in entries]):\n            work.wait()", "for entry in entries])\n        works[0].wait()"), "on 3 ranks, .*run once more: rank . reads the buffer for a message"),
         "the whole tensor up a tree": (TREE, "Not yet within the target: on 8 ranks"),
         "a ring, then one after the other": (RING, "Not yet within the target: on 8 ranks, .* on this link, where"),
         "only to root 0": (HALVES.replace("(rank - root) % size", "rank").replace("(place + root) % size", "place"), "rank . returned"),

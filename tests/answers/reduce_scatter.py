@@ -1,5 +1,7 @@
 """Answers to the lab "Reduce-scatter"."""
 
+from . import idling
+
 SWAP = '''
 def swap(dist, out, to, got, source):
     for work in dist.batch_isend_irecv([dist.P2POp(dist.isend, out, to), dist.P2POp(dist.irecv, got, source)]):
@@ -91,6 +93,10 @@ def {name}(x, dist):
 """
 
 
+TWICE = RING.replace("        got = torch.empty_like(mine)\n", """        if step == size - 2:
+            carried, mine = torch.cat([carried, carried]), torch.cat([mine, mine])
+        got = torch.empty_like(mine)
+""").replace("return carried", "return carried[: len(shards[rank])]")
 RIGHT = {
     "ring_reduce_scatter": {"one shard carried along": RING, "straight to its owner": DIRECT.replace("NAME", "ring_reduce_scatter")},
     "bruck_reduce_scatter": {"a dictionary of places": BRUCK},
@@ -98,6 +104,9 @@ RIGHT = {
 
 WRONG = {
     "ring_reduce_scatter": {
+        "a round too many": (idling(RING, "ring_reduce_scatter", 1), "Not yet at the bound: .* 2 rounds, where 1 (is|are) enough"),
+        "the last shard twice": (TWICE, "Not yet at the bound: on 2 ranks, .* through the busier port"),
+        "the first work alone": (RING.replace("    for work in dist.batch", "    works = dist.batch").replace("source)]):\n        work.wait()", "source)])\n    works[0].wait()"), "on 3 ranks, .*run once more: rank . reads the buffer for a message"),
         "the shards of the all-reduce's ring": (RING.replace("(rank - 1) % size].clone()", "rank].clone()").replace("rank - step - 2", "rank - step - 1"), "rank . returned|which expects"),
         "off by one in what is added": (RING.replace("rank - step - 2", "rank - step - 3"), "rank . returned|which expects"),
         "a step too few": (RING.replace("range(size - 1)", "range(max(size - 2, 0))"), "the part of rank|rank . returned"),
@@ -113,9 +122,11 @@ WRONG = {
         "the book's": (the_books("ring_reduce_scatter"), "it calls a collective of torch's"),
         "one message too many": (RING.replace("    carried =", "    if rank == 1:\n        dist.isend(x, 0)\n    carried =", 1), "rank 1|from rank 1"),
         "state between calls": (RING.replace("def ring", "kept = {}\ndef ring").replace("shards = x.tensor", "x = kept.setdefault((rank, size, len(x), x.dtype), x.clone())\n    shards = x.tensor").replace(
-            "carried = mine + got", "mine += got\n        carried = mine"), r"rank . returned .* and should return \[10\]"),
+            "carried = mine + got", "mine += got\n        carried = mine"), r"on 3 ranks, .*run once more: rank . returned .* and should return \[30\]"),
     },
     "bruck_reduce_scatter": {
+        "a round too many": (idling(BRUCK, "bruck_reduce_scatter", 1), "Not yet at the bound: .* 2 rounds, where 1 (is|are) enough"),
+        "a list in a message": (BRUCK.replace("torch.cat([sums.pop(away) for away in leaving])", "[sums.pop(away) for away in leaving]"), "rank . gives a message a list: give it one tensor"),
         "the ring": (RING.replace("def ring", "def bruck"), "Not yet within the target: on 4 ranks.*: 3 rounds|Not yet within the target: on [78] ranks"),
         "straight to its owner": (DIRECT.replace("NAME", "bruck_reduce_scatter"), "Not yet within the target"),
         "recursive halving": (HALVING, "on 3 ranks, "),

@@ -1,5 +1,7 @@
 """Answers to the lab "Ring all-reduce"."""
 
+from . import idling
+
 RINGS = '''
 def walk(part, order, rank):
     """The steps of one ring: what to send to whom, what to receive from whom, and what to add it to."""
@@ -68,13 +70,30 @@ def ring_all_reduce(x, dist):
     return total
 '''
 
+LONGER = '''
+def ring_all_reduce(x, dist):
+    """The last message of all has one number more than it needs."""
+    rank, size, total = dist.get_rank(), dist.get_world_size(), x.clone()
+    chunks = total.tensor_split(size)
+    for step in range(2 * size - 2):
+        out, mine = chunks[(rank - step) % size], chunks[(rank - step - 1) % size]
+        more = step == 2 * size - 3 and len(x) >= size
+        got = x.new_empty(len(mine) + more)
+        batch = [dist.P2POp(dist.isend, torch.cat([out, out[:more]]), (rank + 1) % size), dist.P2POp(dist.irecv, got, (rank - 1) % size)]
+        for work in dist.batch_isend_irecv(batch):
+            work.wait()
+        mine.copy_(mine + got if step < size - 1 else got[: len(mine)])
+    return total
+'''
 RIGHT = {"ring_all_reduce": {"as walks over rings": RINGS}, "two_rings": {"as walks over rings": TWO}}
 
 WRONG = {
     "ring_all_reduce": {
+        "a round too many": (idling(RINGS, "ring_all_reduce", 1), "Not yet at the bound: .* 3 rounds, where 2 are enough"),
+        "a number too many": (LONGER, "Not yet at the bound: on 2 ranks, .* through the busier port"),
         "whole tensors round the ring": (GATHER, "Not yet within the target: on 4 ranks, .* B through the busier port"),
         "everything to rank 0": (STAR, "Not yet within the target: on 4 ranks"),
-        "off by one in the chunk": (RINGS.replace("chunks[(at + ahead - step) % size]", "chunks[(at + ahead - step + 1) % size]"), "rank . returned .* the part of rank"),
+        "off by one in the chunk": (RINGS.replace("chunks[(at + ahead - step) % size]", "chunks[(at + ahead - step + 1) % size]"), "changes the buffer that it is sending"),
         "once round alone": (RINGS.replace("for ahead in (0, 1)", "for ahead in (0,)"), "the part of rank 1 is missing"),
         "added twice": (RINGS.replace("got = chunk if ahead else torch.empty_like(chunk)", "got = torch.empty_like(chunk)").replace("None if ahead else chunk", "chunk"), "counts 2 times|counts 3 times"),
         "right for powers of two": (RINGS.replace("x.clone()\n    all", "x.clone()\n    assert dist.get_world_size() in (1, 2, 4, 8)\n    all"), "on 3 ranks, .*AssertionError"),
@@ -82,18 +101,24 @@ WRONG = {
         "in place": (RINGS.replace("total = x.clone()\n    all", "total = x\n    all"), "rank 0 has changed what it was given"),
         "a missing wait": (RINGS.replace("            work.wait()", "            pass"), "may not have arrived"),
         "another dtype": (RINGS.replace("total = x.clone()\n    all", "total = x.float()\n    all"), "numbers of torch.float32 and was given torch.int64|has changed what it was given"),
+        "the first of a batch's works alone": (RINGS.replace("            work.wait()", "            work.wait()\n            break"), "run once more: .*may not have arrived"),
+        "float32 on the way": (RINGS.replace("x.clone()\n    all", "x.float().clone()\n    all").replace("return total", "return total.to(x.dtype)"), "have they been a float32"),
+        "the mean": (RINGS.replace("return total", "return total / dist.get_world_size()"), "rank 0's counts 0.5 times, rank 1's counts 0.5 times"),
+        "received into the chunk itself": (RINGS.replace("got = chunk if ahead else torch.empty_like(chunk)", "got = chunk"), "on 2 ranks, .*rank 0's counts 0 times|on 2 ranks, .*rank 0 returned"),
+        "a list of numbers": (RINGS.replace("return total", "return total.tolist()"), "returned a list of 2 floats and should return a tensor"),
         "the built-in": ("def ring_all_reduce(x, dist):\n    y = x.clone()\n    dist.all_reduce(y)\n    return y", "it calls a collective of torch's"),
         "torch's own, got at directly": ("import torch.distributed as td\ndef ring_all_reduce(x, dist):\n    y = x.clone()\n    td.all_reduce(y)\n    return y", "it calls a collective of torch's"),
         "the book's, under another name": ("from ringtree.algorithms import ring_all_reduce as mine\ndef ring_all_reduce(x, dist):\n    y = x.clone()\n    mine(y, dist)\n    return y",
             "it calls a collective of torch's"),
         "state between calls": (RINGS.replace("def ring_all_reduce(x, dist):\n    total = x.clone()", """cache = {}
 def ring_all_reduce(x, dist):
-    total = cache.setdefault((dist.get_rank(), dist.get_world_size(), len(x), x.dtype), x.clone())"""), r"rank . returned .* and should return \[10, 12\]"),
+    total = cache.setdefault((dist.get_rank(), dist.get_world_size(), len(x), x.dtype), x.clone())"""), "run once more: rank 0 returned"),
         "one message too many": (RINGS.replace("    all_rings([total]", "    if dist.get_rank() == 1:\n        dist.isend(total, 0)\n    all_rings([total]"), "which expects 4 bytes"),
         "not batched": (RINGS.replace("dist.batch_isend_irecv(batch)", "[op(each, peer) for op, each, peer in batch]").replace("dist.P2POp(dist.isend, out, right)", "(dist.isend, out, right)").replace(
             "dist.P2POp(dist.irecv, got, left)", "(dist.irecv, got, left)"), "deadlock by NCCL's rules"),
     },
     "two_rings": {
+        "one ring with the larger part": (TWO.replace("all_rings(total.tensor_split(len(orders)), orders, dist)", "all_rings(total.split([len(x) - len(x) // 5 * 2, len(x) // 5 * 2]) if orders[1:] else [total], orders, dist)"), "Not yet at the bound: on 8 ranks"),
         "one ring": (RINGS.replace("def ring_all_reduce", "def two_rings"), "Not yet within the target: on 8 ranks, .*4 nodes of two ranks"),
         "two rings of the same order": (TWO.replace("[rank ^ 1 for rank in range(size)]", "list(range(size))"), "Not yet within the target"),
         "one after the other": (TWO.replace("    all_rings(total.tensor_split(len(orders)), orders, dist)", "    for part, order in zip(total.tensor_split(len(orders)), orders):\n        all_rings([part], [order], dist)"),

@@ -52,6 +52,8 @@ WRONG = {
         "the logarithm rounded down": (MEET.replace("math.ceil(math.log2(size))", "int(math.log2(size))"), "3 ranks, .*which is not the same"),
         "against recursive doubling": (MEET.replace("2 * math.ceil", "math.ceil"), "4 ranks, .*which is not the same"),
         "the ring with n instead of n/p": (MEET.replace("a_ring / size", "a_ring"), "4 ranks, .*it returned -250000.*, and should return"),
+        "in whole KiB": (MEET.replace("return ", "return 1024 * round(").rstrip() + " / 1024)\n", "nearly the same: give it to a thousandth"),
+        "in KiB": (MEET.replace("return ", "return 1 / 1024 * "), "it returned 195 B; .*which is not the same"),
         "one link for all": (MEET.replace("link.alpha", "5e-6").replace("link.beta", "1 / 50e9"), "8 ranks, α 20 µs, 5 GB/s: .*which is not the same"),
         "upside down": (MEET.replace("link.alpha / (", "link.beta / (").replace("* link.beta)", "* link.alpha)"), "which is not the same"),
         "the link": ("def crossover(size, link):\n    return link", "and should return a number of bytes"),

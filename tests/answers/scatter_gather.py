@@ -122,13 +122,18 @@ def gather_list(shards, dist, root):
 BUILT = "it calls a collective of torch's"
 
 RIGHT = {
-    "shares": {"one sample after the other": SHARES},
+    "shares": {
+        "one sample after the other": SHARES,
+        "NumPy's whole numbers": "import numpy as np\ndef shares(samples, seconds):\n    counts = np.zeros(len(seconds), int)\n    for _ in range(samples):\n        counts[np.argmin((counts + 1) * np.array(seconds))] += 1\n    return list(counts)",
+    },
     "scatter_list": {"counted from the root": SCATTER},
     "gather_list": {"counted from the root": GATHER},
 }
 
 WRONG = {
     "shares": {
+        "in another order": (SHARES.replace("    counts =", "    seconds.sort()\n    counts ="), "400 samples, .* rank 1 ends last"),
+        "ready now, not with the next": (SHARES.replace("(each, rank) for", "(0.0, rank) for"), "Not yet at the bound: 3 samples, 4, 4, 1, 4 s each"),
         "all alike": ("def shares(samples, seconds):\n    return [len(part) for part in torch.arange(samples).tensor_split(len(seconds))]", "ends last, after .* are enough"),
         "the slow ones get most": (SHARES.replace("(at + seconds[rank], rank)", "(at + 1 / seconds[rank], rank)").replace("(each, rank) for", "(1 / each, rank) for"), "ends last, after .* are enough"),
         "rounded, and one is lost": (BY_SPEED.replace("    left = samples - sum(counts)\n    for rank in range(left):\n        counts[rank] += 1\n", ""), "samples, and there are"),
@@ -157,9 +162,11 @@ WRONG = {
         "state between calls": (SCATTER.replace("def scatter", "kept = {}\ndef scatter").replace("return shards[rank]", "return kept.setdefault((rank, root, tuple(map(len, shards)), shards[0].dtype), shards[rank])"), "rank . returned"),
     },
     "gather_list": {
+        "a list in a message": (FLAT_GATHER.replace("dist.send(shards[rank], root)", "dist.send(shards, root)"), "rank 1 gives a message a list: give it one tensor"),
+        "in the order of coming": (FLAT_GATHER.replace("    return shards\n", "    return [shards[root], *(each for other, each in enumerate(shards) if other != root)]\n"), "root=1.*: rank 1 in place 0 of its list"),
         "flat": (FLAT_GATHER, "Not yet within the target: on 4 ranks, .* 3 rounds, where 2 are enough"),
         "whole tensors instead of shards": (ALL, "Not yet at the bound: on 2 ranks, .* B through the busier port"),
-        "only to root 0": (FLAT_GATHER.replace("    rank = dist", "    root = 0\n    rank = dist"), "root=1.*: rank 1 in place"),
+        "only to root 0": (FLAT_GATHER.replace("    rank = dist", "    root = 0\n    rank = dist"), "root=1.*: rank 1 returned nothing and should return a list of 2 tensors"),
         "in the order of the places": (GATHER.replace("return shards\n", "return [shards[at(each)] for each in range(size)]\n"), "root=1.*: rank 1 in place"),
         "right for powers of two": (GATHER.replace("min(place + 2 * far, size)", "place + 2 * far").replace("min(place + far, size)", "place + far"), "on 3 ranks"),
         "equal shards alone": (GATHER.replace("got.split([len(each) for each in room])", "got.tensor_split(len(room))"), "must match the size|rank . returned|RuntimeError"),

@@ -162,14 +162,28 @@ def the_books(name, theirs, given="x"):
     return f"from ringtree.algorithms import {theirs} as mine\ndef {name}({given}, dist):\n    y = x.clone()\n    mine(y, dist)\n    return y"
 
 
+DOUBLED = FOLDED[: FOLDED.index("    mine, path, far")] + '''    far = 1
+    while far < power:
+        swap(dist, total, rank ^ far, got, rank ^ far)
+        total += got
+        far *= 2
+''' + FOLDED[FOLDED.rindex("    if rank + power < size:") :]
+NUMPY = '''
+import numpy as np
+def trees(size):
+    rank = np.arange(1, size)
+    return (None, *(rank // 2)), (None, *((size - (size - rank) // 2) % size))
+'''
+
 RIGHT = {
     "halving_doubling": {"one loop for both ways": BRUCK},
-    "trees": {"heaps": HEAPS, "in order": INORDER},
+    "trees": {"heaps": HEAPS, "in order": INORDER, "with numpy": NUMPY},
     "two_trees": {"one loop for both ways": TREES},
 }
 
 WRONG = {
     "halving_doubling": {
+        "whole vectors, folded": (DOUBLED, "Not yet within the target: on 8 ranks, .* through the busier port"),
         "ranks left over are folded in": (FOLDED, "Not yet at the bound: on 3 ranks, .*(rounds|port)"),
         "the ring": (RING, "Not yet within the target: on 8 ranks, .*14 rounds|Not yet within the target: .*rounds"),
         "whole tensors": (WHOLE, "Not yet within the target: on .*(rounds|port)"),
@@ -187,6 +201,11 @@ WRONG = {
         "the book's": (the_books("halving_doubling", "rabenseifner_all_reduce"), "it calls a collective of torch's"),
     },
     "trees": {
+        "without the last rank": (HEAPS.replace("return a, b", "return a[:-1] or a, b"), "tree A has 1 entries, and should have one for each rank: 2"),
+        "counted from 1": (HEAPS.replace("return a, b", "return [None if parent is None else parent + 1 for parent in a], b"), "in tree A the way up from rank 1 never comes to rank 0"),
+        "above the root": (HEAPS.replace("return a, b", "return [None if parent is None else parent - 1 for parent in a], b"), "in tree A rank 1 has the parent -1: it should be a rank, 0 to 1"),
+        "the heap without its root's one child": ("def trees(size):\n    return [[None] + [(r - 1) // 2 for r in range(1, size)]] * 2", "rank . has children in both"),
+        "the root's parent is -1": (HEAPS.replace("[None]", "[-1]"), "rank 0 has the parent -1: it is the root"),
         "the same tree twice": (HEAPS.replace("return a, b", "return a, a"), "Not yet within the target: 3 ranks: rank 1 has children in both"),
         "a star": ("def trees(size):\n    return [[None] + [0] * (size - 1)] * 2", "4 ranks: in tree A rank 0 has 3 children"),
         "two chains": ("def trees(size):\n    return [None, *range(size - 1)], [None] + [(r + 1) % size for r in range(1, size)]", "Not yet within the target: 4 ranks: rank 2 has children in both|rank . has children in both"),
@@ -203,10 +222,13 @@ def trees(size):
         "nothing": ("def trees(size):\n    pass", "it should return two lists"),
     },
     "two_trees": {
+        "three chunks": (TREES.replace("CHUNKS = 8", "CHUNKS = 3"), "Not yet at the bound: on 7 ranks"),
         "both halves whole, one after the other": (PLAIN, "Not yet within the target: on 7 ranks"),
         "in chunks, but one message at a time": (TREES.replace("CHUNKS = 8", "CHUNKS = 4").replace("            batch(dist, operations)", "            for operation in operations:\n                batch(dist, [operation])"), "deadlock|Not yet within the target: on 7 ranks"),
         "one chunk": (TREES.replace("CHUNKS = 8", "CHUNKS = 1"), "Not yet within the target: on 7 ranks"),
         "too many chunks": (TREES.replace("CHUNKS = 8", "CHUNKS = 32"), "Not yet (within the target|at the bound): on 7 ranks"),
+        "trees of its own": (PLAIN.replace("total = x.clone()", "total, parents = x.clone(), [[None] + [r // 2 for r in range(1, dist.get_world_size())]] * 2"), "and should send 12 B: for each tree that joins"),
+        "the halves exchanged": (PLAIN.replace("total.tensor_split(2)", "total.tensor_split(2)[::-1]"), "on 4 ranks, 1 number .*sent 0 B to rank ., and should send 4 B"),
         "everything over the first tree": (TREES.replace("total.tensor_split(2)", "(total, total[:0])"), "the sum is right, but rank . sent"),
         "the whole over both trees": (TREES.replace("total.tensor_split(2)", "(total, total)"), "rank . returned|which expects|changes|may not"),
         "a star": ('''

@@ -7,7 +7,7 @@ from ringtree.labs import limits
 from ringtree.labs.exercise import Case, Level, Limit, Program
 from ringtree.labs.inputs import drawn, easy, whole_numbers
 from ringtree.theory import cost_of
-from ringtree.units import seconds_text
+from ringtree.units import bytes_text, count_text, seconds_text
 
 TITLE = "All-to-all"
 CHAPTER = 13
@@ -61,8 +61,8 @@ PAIRWISE_LEVELS = (
     Level(
         "at the bound",
         (
-            _time(1.001),
             Limit("messages on their way to one rank at once", coming_at_once, lambda case: 1),
+            _time(1.001),
         ),
         "(p−1)(α + n/p·β): each port takes in p−1 blocks, one after the other, and never waits.",
     ),
@@ -165,6 +165,20 @@ def _there_and_back(extra):
     return most
 
 
+def tokens_travel(run):
+    """Complains where less comes to a rank than the tokens for its expert, and one answer for each token of its own."""
+    for rank, came in enumerate(run.trace.bytes_received):
+        own = run.case.given[rank][0]
+        visiting = sum(int((experts == rank).sum()) for other, (_, experts, *_) in enumerate(run.case.given) if other != rank)
+        if run.case.size > 1 and came < own.element_size() * (visiting + len(own)):
+            guests = f"{count_text(visiting, 'token')} of other ranks for its expert, to be multiplied there"
+            return (
+                f"the sums are right, but {bytes_text(came)} came to rank {rank}: what should come is {guests}, "
+                f"and the answers to its own {len(own)}"
+            )
+    return None
+
+
 EXPERT_LEVELS = (
     Level("within the target", (limits.port_bytes(_there_and_back(8)),)),
     Level(
@@ -187,5 +201,5 @@ EXPERT_HINTS = (
 EXERCISES = {
     "without_jams": Program(pairwise_cases, PAIRWISE_HINTS, PAIRWISE_LEVELS),
     "exchange": Program(exchange_cases, EXCHANGE_HINTS, EXCHANGE_LEVELS),
-    "to_experts": Program(expert_cases, EXPERT_HINTS, EXPERT_LEVELS, builtin=True, adds=False),
+    "to_experts": Program(expert_cases, EXPERT_HINTS, EXPERT_LEVELS, builtin=True, adds=False, also=tokens_travel),
 }

@@ -2,6 +2,8 @@
 
 import numbers
 
+import numpy as np
+
 from ringtree.cost import Link
 from ringtree.labs.comparing import is_number
 from ringtree.labs.exercise import Answer, Question
@@ -15,11 +17,16 @@ CHAPTER = 2
 def _kind(value):
     if value is None:
         return "nothing"
-    if isinstance(value, numbers.Real):
-        return repr(value)
     if isinstance(value, tuple | list):
-        return f"a {type(value).__name__} of {len(value)}"
-    return f"a {type(value).__name__}"
+        parts = [f"{each:.4g}" if isinstance(each, numbers.Real) else type(each).__name__ for each in value[:4]]
+        return f"a {type(value).__name__} of {len(value)}, ({', '.join(parts + ['…'] * (len(value) > 4))}),"
+    return repr(value) if isinstance(value, numbers.Real) else f"a {type(value).__name__}"
+
+
+def _apart(*values):
+    """The numbers as texts, with as many digits as it takes to tell them apart."""
+    texts = [[f"{value:.{digits}g}" for value in values] for digits in (4, 7, 10)]
+    return next((each for each in texts if len(set(each)) == len(values)), texts[-1])
 
 
 # ---------------------------------------------------------------- fit a link
@@ -51,14 +58,15 @@ def measured(link):
 
 def _off(link, tolerance):
     def wrong(answer):
-        pair = isinstance(answer, tuple | list) and len(answer) == 2 and all(map(is_number, answer))
-        if not pair:
+        answer = tuple(answer) if isinstance(answer, np.ndarray) and answer.ndim == 1 else answer
+        if not (isinstance(answer, tuple | list) and len(answer) == 2 and all(map(is_number, answer))):
             return f"it returned {_kind(answer)} and should return two numbers, (alpha, beta)."
         shows = seconds_text, _beta_text
         for name, found, true, show in zip(("alpha", "beta"), answer, (link.alpha, link.beta), shows):
             if not abs(found / true - 1) <= tolerance:
                 shown = show(found) if found > 0 else f"{found:.3g}"
-                return f"{name} is {shown} and should be {show(true)}, within {tolerance:.0%}{_reason(answer, link)}."
+                reason = _reason(name, found / true, answer, link)
+                return f"{name} is {shown} and should be {show(true)}, within {tolerance:.0%}{reason}."
         return None
 
     return wrong
@@ -68,25 +76,30 @@ def _beta_text(beta):
     return f"{beta:.4g} s/B ({bytes_text(1 / beta)}/s)"
 
 
-def _reason(answer, link):
-    """A well-known way to be so far off, or ""."""
-    by_alpha, by_beta = answer[0] / link.alpha, answer[1] / link.beta
+def _reason(name, times, answer, link):
+    """A well-known way to be so many times too long, or "". name: of what is, "alpha" or "beta"."""
+    by_beta = answer[1] / link.beta
 
     def near(value, aim):
-        return abs(value / aim - 1) < 0.15
+        return abs(value / aim - 1) < 0.07
 
-    if near(by_alpha, 2) and near(by_beta, 2):
-        return ": both are twice too long, as if the way back belonged to the message"
-    if near(by_beta, 1 / 8) or near(by_beta, 8):
-        return ": a factor of eight lies between bits and bytes"
+    if near(times, 2):
+        both = name == "alpha" and near(by_beta, 2)
+        return f": {'both are' if both else 'that is'} twice too long, as if the way back belonged to the message"
     if near(answer[0], link.beta) and near(answer[1], link.alpha):
         return ": the two are the wrong way round"
-    if near(answer[1], 1 / link.beta):
+    if name == "alpha" and (near(times, 1e6) or near(times, 1e3)):
+        return f": that is in {'micro' if times > 1e5 else 'milli'}seconds, and seconds were asked for"
+    if near(times, 1e6) or near(times, 1e3):
+        many = "a million" if times > 1e5 else "a thousand"
+        return f": {many} times too long, as if bytes or seconds were counted in another unit"
+    if name == "alpha":
+        far = abs(times - 1) > 0.1 and abs(by_beta - 1) < 0.1
+        return ": β is near, so the long messages have decided, and the short ones were not heard" if far else ""
+    if near(times, 1 / 8) or near(times, 8):
+        return ": a factor of eight lies between bits and bytes"
+    if near(answer[1] * link.beta, 1):
         return ": that is the bandwidth, and β is one over it"
-    if near(by_alpha, 1e6):
-        return ": that is in microseconds, and seconds were asked for"
-    if near(by_beta, 1):
-        return ": β is near, so the long messages have decided, and the short ones were not heard"
     return ""
 
 
@@ -112,18 +125,18 @@ PROTOCOLS = [(6.6e-6, 1 / 20e9), (28e-6, 1 / 180e9)]
 
 
 def predict_questions():
-    for nbytes, lines, channels in [
-        (1_000_000, [(5e-6, 2e-11)], 1),
-        (0, [(5e-6, 2e-11)], 4),
-        (1_000_000, [(5e-6, 2e-11)], 4),
-        (8, PROTOCOLS, 1),
-        (64_000_000, PROTOCOLS, 1),
-        (64_000_000, PROTOCOLS[::-1], 8),
-        (800_000, PROTOCOLS, 1),
-        (800_000, PROTOCOLS, 8),  # in one piece another protocol would be taken
-        (2**20, [(1e-6, 5e-9), (9e-6, 2e-10), (40e-6, 2e-11)], 2),
+    for nbytes, lines, channels, microseconds in [
+        (1_000_000, [(5e-6, 2e-11)], 1, 25.0),
+        (0, [(5e-6, 2e-11)], 4, 5.0),
+        (1_000_000, [(5e-6, 2e-11)], 4, 10.0),
+        (8, PROTOCOLS, 1, 6.6004),
+        (64_000_000, PROTOCOLS, 1, 28 + 64_000 / 180),
+        (64_000_000, PROTOCOLS[::-1], 8, 28 + 8_000 / 180),
+        (800_000, PROTOCOLS, 1, 28 + 800 / 180),
+        (800_000, PROTOCOLS, 8, 6.6 + 100 / 20),  # in one piece another protocol would be taken
+        (2**20, [(1e-6, 5e-9), (9e-6, 2e-10), (40e-6, 2e-11)], 2, 40 + 2**19 * 2e-5),
     ]:
-        true = min(alpha + nbytes / channels * beta for alpha, beta in lines)
+        true = microseconds * 1e-6
         says = f"{bytes_text(nbytes)} on {count_text(channels, 'channel')}, {count_text(len(lines), 'protocol')}"
         yield Question((nbytes, lines, channels), _unlike(true), says)
 
@@ -134,7 +147,7 @@ def _unlike(true):
             return f"it returned {_kind(answer)} and should return a number of seconds."
         if abs(answer - true) > 1e-6 * true:
             shown = seconds_text(answer) if answer > 0 else f"{answer:.3g} s"
-            return f"it says {shown} and should say {seconds_text(true)} ({answer:.4g} and {true:.4g} s)."
+            return f"it says {shown} and should say {seconds_text(true)} ({' and '.join(_apart(answer, true))} s)."
         return None
 
     return wrong
@@ -152,27 +165,26 @@ PREDICT_HINTS = (
 NOW = 5e-6, 4e-11  # 5 µs, 25 GB/s
 HALVES = {"latency": (2.5e-6, 4e-11), "bandwidth": (5e-6, 2e-11)}
 UNEVEN = {"new switches": (4e-6, 4e-11), "new cards": (6e-6, 1e-11)}
-STEPS = {
-    "one short message": [(8, 1)],
-    "one long message": [(10**8, 1)],
-    "many short ones and a long one": [(1000, 2000), (10**8, 1)],
-    "few short ones and a long one": [(1000, 100), (10**8, 1)],
-    "as many in the middle": [(100_000, 50), (150_000, 50)],
-}
-
-
-def _step(messages, alpha, beta):
-    return sum(count * (alpha + nbytes * beta) for nbytes, count in messages)
+STEPS = {  # the messages, and which of two offers to take: how many times as fast it makes the step
+    "one short message": ([(8, 1)], (("latency", 1.9998720163819033), ("new switches", 1.249980001599872))),
+    "one long message": ([(10**8, 1)], (("bandwidth", 1.9975062344139651), ("new cards", 3.981113320079523))),
+    "many short ones and a long one": (
+        [(1000, 2000), (10**8, 1)], (("latency", 1.550784475639967), ("new switches", 1.165590863952334)),
+    ),
+    "few short ones and a long one": (
+        [(1000, 100), (10**8, 1)], (("bandwidth", 1.798564020741923), ("new cards", 2.805849408836341)),
+    ),
+    "as many in the middle": (  # both offers help, and nearly as much
+        [(100_000, 60), (150_000, 50)], (("latency", 1.3374233128834356), ("new cards", 1.371069182389937)),
+    ),
+}  # fmt: skip
 
 
 def buy_questions():
-    for what, messages in STEPS.items():
-        for offers in (HALVES, UNEVEN):
-            now, *after = (_step(messages, *link) for link in (NOW, *offers.values()))
-            best = min(after)
-            name = list(offers)[after.index(best)]
+    for what, (messages, best) in STEPS.items():
+        for offers, (name, times) in zip((HALVES, UNEVEN), best):
             says = f"{what}, {' or '.join(offers)}"
-            yield Question((messages, NOW, offers), _other_buy(name, now / best, offers), says)
+            yield Question((messages, NOW, offers), _other_buy(name, times, offers), says)
 
 
 def _other_buy(name, times, offers):
@@ -183,7 +195,8 @@ def _other_buy(name, times, offers):
         if answer[0] != name:
             return f"it buys {answer[0]!r}, and {name!r} makes the step {times:.2f} times as fast, which is more."
         if abs(answer[1] - times) > 1e-6 * times:
-            return f"{name!r} is right, but it makes the step {times:.4g} times as fast, not {answer[1]:.4g} times."
+            right, found = _apart(times, answer[1])
+            return f"{name!r} is right, but it makes the step {right} times as fast, not {found} times."
         return None
 
     return wrong

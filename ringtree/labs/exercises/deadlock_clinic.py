@@ -129,7 +129,7 @@ RELAY_HINTS = (
 
 def pipeline_cases():
     for size, count, length in [(2, 4, 1), (3, 5, 3), (4, 2, 1), (4, 6, 1), (4, 7, 2)]:
-        batches = [torch.tensor(whole_numbers(count * length, -9, 9), dtype=torch.float32).view(count, length) for _ in range(size)]
+        batches = [torch.tensor(whole_numbers(count * length, -9, 9)).float().view(count, length) for _ in range(size)]
         weights = [torch.tensor([[-3.0, -2.0, 2.0, 3.0][i] for i in whole_numbers(length, 0, 3)]) for _ in range(size)]
         yield Case(tuple(zip(batches, weights)), _gradients)
 

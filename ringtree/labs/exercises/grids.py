@@ -1,12 +1,12 @@
 """Lab of chapter 14, "Groups": the groups of a grid, an all-reduce along its rows and columns, and one for nodes."""
 
 import itertools
-import math
 
 import torch
 
 from ringtree.cost import Link, Machine
 from ringtree.labs import limits
+from ringtree.labs.comparing import is_whole
 from ringtree.labs.exercise import Answer, Case, Level, Program, Question
 from ringtree.labs.inputs import drawn, easy, sum_of_all
 
@@ -17,18 +17,19 @@ CHAPTER = 14
 # ---------------------------------------------------------------- the groups of a grid
 
 
-def groups_along(shape, along):
-    """All groups along one edge of a grid whose ranks are numbered with the last edge fastest."""
-    grid = torch.arange(math.prod(shape)).view(shape)
-    return grid.movedim(along, -1).reshape(-1, shape[along]).tolist()
+GRIDS = [  # lengths of the edges; along which; with which ranks the groups begin; the step from one rank to the next
+    ((2, 2), 1, (0, 2), 1), ((2, 2), 0, (0, 1), 2), ((4,), 0, (0,), 1), ((2, 3), 0, (0, 1, 2), 3), ((2, 3), 1, (0, 3), 1),
+    ((1,), 0, (0,), 1), ((2, 2, 2), 2, (0, 2, 4, 6), 1), ((2, 2, 2), 1, (0, 1, 4, 5), 2), ((2, 2, 2), 0, (0, 1, 2, 3), 4),
+    ((2, 3, 4), 1, (0, 1, 2, 3, 12, 13, 14, 15), 4), ((3, 1, 2), 1, range(6), 2), ((2, 4, 1, 8), 3, range(0, 64, 8), 1),
+]  # fmt: skip
 
 
-def _wrong_groups(answer, shape, along):
-    size, wanted = math.prod(shape), groups_along(shape, along)
-    if not isinstance(answer, list | tuple) or not all(isinstance(group, list | tuple) and group for group in answer):
+def _wrong_groups(answer, wanted):
+    size = sum(map(len, wanted))
+    if not isinstance(answer, list | tuple) or not all(isinstance(group, list | tuple | range) and group for group in answer):
         return "it should return a list of groups, each a list of one rank or more"
     ranks = list(itertools.chain(*answer))
-    if not all(type(rank) is int for rank in ranks):
+    if not all(map(is_whole, ranks)):
         return "a group should hold ranks, whole numbers"
     for rank in range(size):
         if (count := ranks.count(rank)) != 1:
@@ -45,11 +46,10 @@ def _wrong_groups(answer, shape, along):
 
 
 def groups_questions():
-    small = [((2, 2), 1), ((2, 2), 0), ((4,), 0), ((2, 3), 0), ((2, 3), 1), ((1,), 0)]
-    large = [((2, 2, 2), 2), ((2, 2, 2), 1), ((2, 2, 2), 0), ((2, 3, 4), 1), ((3, 1, 2), 1), ((2, 4, 1, 8), 3)]
-    for shape, along in small + large:
+    for shape, along, firsts, step in GRIDS:
+        wanted = [list(range(first, first + step * shape[along], step)) for first in firsts]
         says = f"a grid of {' × '.join(map(str, shape))}, along edge {along}"
-        yield Question((shape, along), lambda answer, shape=shape, along=along: _wrong_groups(answer, shape, along), says)
+        yield Question((shape, along), lambda answer, wanted=wanted: _wrong_groups(answer, wanted), says)
 
 
 GROUPS_HINTS = (

@@ -1,5 +1,6 @@
 """Lab of chapter 15, "Barriers and order": read the reports of five hangs, compare two ranks' calls, agree before a call."""
 
+import hashlib
 import re
 from functools import cache
 
@@ -8,7 +9,7 @@ import torch
 from ringtree.cost import Link
 from ringtree.errors import UsageError
 from ringtree.labs import limits
-from ringtree.labs.comparing import short
+from ringtree.labs.comparing import is_whole, short
 from ringtree.labs.exercise import Answer, Case, Level, Program, Question
 from ringtree.labs.inputs import whole_numbers
 from ringtree.simulated import ProgramError, simulate
@@ -86,19 +87,25 @@ CAUSES = {
     "tag": "sender and receiver give different tags",
 }
 
-# the job, its ranks, and what may be answered: whose mistake, in which call, what
-JOBS = (
-    (first_job, 5, {4}, {"all_reduce"}, "stayed away"),
-    (second_job, 6, {2, 3}, {"send"}, "circle"),
-    (third_job, 4, {1, 2}, {"all_reduce"}, "two groups"),
-    (fourth_job, 4, {0, 1}, {"recv"}, "nobody sends"),
-    (fifth_job, 4, {0, 2}, {"broadcast", "all_reduce"}, "other collective"),
+JOBS = (first_job, 5), (second_job, 6), (third_job, 4), (fourth_job, 4), (fifth_job, 4)  # with their ranks
+# Fingerprints of what may be answered: the cause, whose mistake, and in which call of that rank.
+# Whoever opens this file is to find it out all the same.
+ACCEPTED = frozenset(
+    (
+        "0c9c7ce4 149ba692 2039c281 3e9ada8d 62bf70c7 632114a5 708a567e 73329694 81d64648 9141880f "
+        "985bc36f a59dc82b abebab87 b6aa974d c7ed123e cbb331fa cdc729f7 ce2ee0df cfc994d1 db392b6f dc4307c0 "
+        "e67a8f69 eacaf35c f230a7fc f235c0d5 f639598f f7441550"
+    ).split()
 )
+
+
+def _is_right(number, said):
+    return hashlib.sha256(repr((number, said)).encode()).hexdigest()[:8] in ACCEPTED
 
 
 @cache
 def _report(number):
-    job, size, *_ = JOBS[number - 1]
+    job, size = JOBS[number - 1]
     try:
         simulate(job, [torch.ones(2) for _ in range(size)], Link(1e-6, 0.0), checked=True)
     except ProgramError as error:
@@ -113,29 +120,31 @@ def report(number):
     return _report(number)
 
 
-def _misread(answer, job):
-    _, size, ranks, calls, cause = job
+def _misread(answer, number):
+    _, size = JOBS[number - 1]
     if not isinstance(answer, tuple | list) or len(answer) != 3:
         return 'it should return three things: a rank, a call and a cause, such as (0, "barrier", "tag")'
     rank, call, said = answer
-    if type(rank) is not int or not 0 <= rank < size:
+    if not is_whole(rank) or not 0 <= rank < size:
         return f"the first of the three should be a rank, 0 to {size - 1}"
     if not isinstance(said, str) or said not in CAUSES:
         return f"the third of the three should be one of {', '.join(map(repr, CAUSES))}"
-    if said != cause:
+    if not _is_right(number, said):
         return f"the cause is not {said!r}, which is that {CAUSES[said]}. What do those do who wait, and for whom?"
-    if rank not in ranks:
+    if not _is_right(number, int(rank)):
         way = "go from each rank to the one that it waits for, until the way ends or goes round"
-        return f"it is {cause!r}, but not on rank {rank}: {way}"
-    if not isinstance(call, str) or call not in calls:
-        asked = "the second of the three should be the call, by its name in torch.distributed"
-        return f"it is {cause!r}, and rank {rank} has to do with it; {asked}"
+        way = "the report names the two ranks that are in different calls" if said == "other collective" else way
+        return f"it is {said!r}, but not on rank {rank}: {way}"
+    if not isinstance(call, str) or not _is_right(number, (int(rank), call.rpartition(".")[2])):
+        asked = "the call in which it is, or to which it did not come, by its name in torch.distributed"
+        begins = f"it is {said!r}, and rank {rank} has to do with it"
+        return f"{begins}; the second of the three should be {asked}, and is not {short(call)}"
     return None
 
 
 def report_questions():
-    for number, job in enumerate(JOBS, 1):
-        yield Question((number, report(number)), lambda answer, job=job: _misread(answer, job), f"report {number}")
+    for number in range(1, len(JOBS) + 1):
+        yield Question((number, report(number)), lambda answer, number=number: _misread(answer, number), f"report {number}")
 
 
 REPORT_HINTS = (
@@ -153,24 +162,13 @@ REPORT_HINTS = (
 EVERYBODY, LEFT, RIGHT = (0, 1, 2, 3), (0, 1), (2, 3)
 
 
-def differ(calls, a, b):
-    """The first of the calls in groups of both ranks where they differ: (its place, a's call, b's call), or None."""
-    mine, theirs = ([call for call in calls[rank] if a in call[0] and b in call[0]] for rank in (a, b))
-    for place in range(max(len(mine), len(theirs))):
-        pair = tuple(each[place] if place < len(each) else None for each in (mine, theirs))
-        if pair[0] != pair[1]:
-            return (place, *pair)
-    return None
-
-
-def _wrong_difference(answer, calls, a, b):
-    wanted = differ(calls, a, b)
+def _wrong_difference(answer, a, b, wanted):
     if wanted is None:
         return None if answer is None else f"it returned {short(answer)}, and ranks {a} and {b} agree: None was wanted"
     if not isinstance(answer, tuple | list) or len(answer) != 3:
         return f"it returned {short(answer)}, and ranks {a} and {b} differ: three things were wanted, a place and the two calls"
     place, mine, theirs = answer
-    if type(place) is not int or place != wanted[0]:
+    if not is_whole(place) or place != wanted[0]:
         where = f"among the calls in groups of both, ranks {a} and {b} first differ at place {wanted[0]} (from 0)"
         return f"it says place {short(place)}: {where}"
     for rank, said, should in ((a, mine, wanted[1]), (b, theirs, wanted[2])):
@@ -189,22 +187,27 @@ def calls_questions():
     two, other = (LEFT, "all_reduce", 4), (RIGHT, "all_gather", 5)
     both = (0, 1, 2), (1, 2, 3)
     crossed = [(both[0], "all_reduce", 2), (both[1], "all_reduce", 2)]
-    cases = [
-        ("the same calls", {0: every, 1: list(every)}, 0, 1),
-        ("two calls changed round", {0: every, 1: [every[1], every[0], every[2]]}, 0, 1),
-        ("another length", {0: every, 1: [every[0], (EVERYBODY, "all_reduce", 9), every[2]]}, 0, 1),
-        ("one ends earlier", {0: every, 3: every[:2]}, 0, 3),
-        ("one goes on", {2: every, 1: [*every, every[0]]}, 2, 1),
-        ("each with its own group", {0: [every[0], two, every[1]], 2: [other, every[0], every[1], other]}, 0, 2),
-        ("behind calls of its own group", {0: [two, two, every[1]], 2: [other, every[0], every[1]]}, 0, 2),
-        ("two groups in two orders", {0: crossed[:1], 1: crossed, 2: crossed[::-1], 3: crossed[1:]}, 1, 2),
-        ("two groups, and only one shared", {0: crossed[:1], 1: crossed, 2: crossed, 3: crossed[1:]}, 0, 1),
-        ("no group of both", {0: [two, two], 3: [other]}, 0, 3),
-        ("nobody calls", {0: [], 1: []}, 0, 1),
-    ]
-    for says, calls, a, b in cases:
-        given = calls, a, b
-        yield Question(given, lambda answer, given=given: _wrong_difference(answer, *given), f"ranks {a} and {b}, {says}")
+    broadcast, all_reduce, barrier = every
+    longer = (EVERYBODY, "all_reduce", 9)
+    cases = [  # in words; the calls; which two ranks; and where they first differ
+        ("the same calls", {0: every, 1: list(every)}, 0, 1, None),
+        ("two calls changed round", {0: every, 1: [all_reduce, broadcast, barrier]}, 0, 1, (0, broadcast, all_reduce)),
+        ("another length", {0: every, 1: [broadcast, longer, barrier]}, 0, 1, (1, all_reduce, longer)),
+        ("one ends earlier", {0: every, 3: every[:2]}, 0, 3, (2, barrier, None)),
+        ("one goes on", {2: every, 1: [*every, broadcast]}, 2, 1, (3, None, broadcast)),
+        ("each with its own group", {0: [broadcast, two, all_reduce], 2: [other, broadcast, all_reduce, other]}, 0, 2, None),
+        (
+            "behind calls of its own group", {0: [two, two, all_reduce], 2: [other, broadcast, all_reduce]}, 0, 2,
+            (0, all_reduce, broadcast),
+        ),
+        ("two groups in two orders", {0: crossed[:1], 1: crossed, 2: crossed[::-1], 3: crossed[1:]}, 1, 2, (0, *crossed)),
+        ("two groups, and only one shared", {0: crossed[:1], 1: crossed, 2: crossed, 3: crossed[1:]}, 0, 1, None),
+        ("no group of both", {0: [two, two], 3: [other]}, 0, 3, None),
+        ("nobody calls", {0: [], 1: []}, 0, 1, None),
+    ]  # fmt: skip
+    for says, calls, a, b, wanted in cases:
+        truth = a, b, wanted
+        yield Question((calls, a, b), lambda answer, truth=truth: _wrong_difference(answer, *truth), f"ranks {a} and {b}, {says}")
 
 
 CALLS_HINTS = (
@@ -229,6 +232,9 @@ def agree_cases():
         yield _agree_case(codes, f"another code on {name_ranks(strange)}" if strange else "one code")
     (middle,) = whole_numbers(1, 100, 10**6)
     yield _agree_case([middle, middle - 1, middle + 1, middle], "other codes on ranks 1 and 2, whose mean is that of the others")
+    large = 2**61 + middle
+    yield _agree_case([large, large, large + 1], "codes of 62 bits, and rank 2's is one more")
+    yield _agree_case([large, large - 2**60, large], "codes of 62 bits, and rank 1's differs in the 61st alone")
 
 
 def _agree_case(codes, says):

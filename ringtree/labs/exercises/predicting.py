@@ -39,22 +39,26 @@ def link_questions():
             samples = timed(link, worlds, spread, random.Random(seed))
             within = 1.001 if not spread else 1.12
             noise = "exact times" if not spread else "times that scatter by 3 %"
-            yield Question((samples,), lambda answer, link=link, within=within: _link(answer, link, within), f"{says}, {noise}", level)
+            yield Question(
+                (samples,), lambda answer, link=link, within=within: _link(answer, link, within), f"{says}, {noise}", level
+            )
 
 
 def _link(answer, link, within):
     if not (isinstance(answer, list | tuple) and len(answer) == 2 and all(is_number(each) and each > 0 for each in answer)):
         return f"returned {answer!r}: return (alpha, beta), in seconds and in seconds a byte."
-    for name, found, true, text in zip(("α", "β"), answer, (link.alpha, link.beta), (seconds_text, lambda beta: f"1 / {bytes_text(1 / beta)}/s")):
+    texts = seconds_text, lambda beta: f"1 / {bytes_text(1 / beta)}/s"
+    for name, found, true, text in zip(("α", "β"), answer, (link.alpha, link.beta), texts):
         if not 1 / within <= found / true <= within:
-            return f"says {name} = {text(found)} where it is {text(true)}, {found / true:.3g} times that."
+            return f"says {name} = {text(found)} where it is {text(true)}, {found / true:.4g} times that."
     return None
 
 
 LINK_HINTS = (
     "A ring all-reduce of n bytes on p ranks is 2(p−1) messages, one after the other. Of how many bytes is each?",
     "Divide each time by 2(p−1), and each size by p. Now all world sizes lie on one line, α + mβ.",
-    "Fit the line so that each miss counts in per cent, or the largest messages decide alone: `theory.fit_line(sizes, seconds)` does.",
+    "Fit the line so that each miss counts in per cent, or the largest messages decide alone: `theory.fit_line(sizes, seconds)` "
+    "does.",
 )
 
 
@@ -62,9 +66,9 @@ LINK_HINTS = (
 
 
 def interval_questions():
-    for level, (held, width) in enumerate([(0.8, 3.0), (0.85, 2.0)]):
+    for level, (held, widest) in enumerate([(0.8, {0.03: 3.0, 0.12: 3.0}), (0.85, {0.03: 1.4, 0.12: 2.0})]):
         for seed, (says, (link, worlds)) in enumerate(LINKS.items()):
-            for spread in (0.05, 0.12):
+            for spread, width in widest.items():
                 dice = random.Random(f"{seed}-{spread}")
                 samples = timed(link, worlds, spread, dice)
                 hidden = timed(link, (6, 32), spread, dice, [2**k for k in range(8, 29)])
@@ -79,7 +83,8 @@ def interval_questions():
 
 def _interval(answer, hidden, held, width):
     if not isinstance(answer, list | tuple) or len(answer) != len(hidden):
-        return f"returned {type(answer).__name__}: return a list of {len(hidden)} pairs (low, high), one for each that was asked for."
+        asked = f"return a list of {len(hidden)} pairs (low, high), one for each that was asked for"
+        return f"returned {type(answer).__name__}: {asked}."
     for each in answer:
         if not (isinstance(each, list | tuple) and len(each) == 2 and all(map(is_number, each)) and 0 < each[0] <= each[1]):
             return f"has {each!r} in its list: give (low, high) in seconds, low not above high."

@@ -5,7 +5,7 @@ import itertools
 import torch
 
 from ringtree.labs import limits
-from ringtree.labs.comparing import short
+from ringtree.labs.comparing import is_whole, short
 from ringtree.labs.exercise import Answer, Case, Level, Program, Question
 from ringtree.labs.inputs import drawn, easy
 from ringtree.units import count_text
@@ -17,13 +17,26 @@ KINDS = "tensor", "data", "pipeline"
 
 # ---------------------------------------------------------------- the groups of a layout
 
-LAYOUTS = (2, 1, 1), (1, 2, 1), (1, 1, 2), (2, 2, 1), (2, 2, 2), (4, 2, 1), (2, 3, 4), (3, 1, 5), (1, 1, 1), (8, 4, 2)
+# Layouts: for each kind of group, with which ranks the groups begin, and the step from one rank of a group to the next.
+LAYOUTS = {
+    (2, 1, 1): ((range(0, 2, 2), 1), (range(2), 2), (range(2), 2)),
+    (1, 2, 1): ((range(2), 1), (range(1), 1), (range(2), 2)),
+    (1, 1, 2): ((range(2), 1), (range(2), 1), (range(1), 1)),
+    (2, 2, 1): ((range(0, 4, 2), 1), (range(2), 2), (range(4), 4)),
+    (2, 2, 2): ((range(0, 8, 2), 1), ((0, 1, 4, 5), 2), (range(4), 4)),
+    (4, 2, 1): ((range(0, 8, 4), 1), (range(4), 4), (range(8), 8)),
+    (2, 3, 4): ((range(0, 24, 2), 1), ((0, 1, 6, 7, 12, 13, 18, 19), 2), (range(6), 6)),
+    (3, 1, 5): ((range(0, 15, 3), 1), (range(15), 3), (range(3), 3)),
+    (1, 1, 1): ((range(1), 1), (range(1), 1), (range(1), 1)),
+    (8, 4, 2): ((range(0, 64, 8), 1), ((*range(8), *range(32, 40)), 8), (range(32), 32)),
+}
 
 
-def _layout(tensor, data, pipeline):
-    cube = torch.arange(tensor * data * pipeline).view(pipeline, data, tensor)
-    lines = cube.flatten(0, 1), cube.transpose(1, 2).flatten(0, 1), cube.permute(1, 2, 0).flatten(0, 1)
-    return {kind: each.tolist() for kind, each in zip(KINDS, lines)}
+def _layout(layout):
+    return {
+        kind: [list(range(first, first + extent * step, step)) for first in firsts]
+        for kind, extent, (firsts, step) in zip(KINDS, layout, LAYOUTS[layout])
+    }
 
 
 def _unlike(answer, wanted):
@@ -41,13 +54,15 @@ def _unlike(answer, wanted):
 
 
 def _whole_numbers(value):
-    return type(value) is list and all(type(each) is int or _whole_numbers(each) for each in value)
+    return type(value) is list and all(is_whole(each) or _whole_numbers(each) for each in value)
 
 
 def _why(found, wanted):
     if not all(isinstance(each, list) and _flat(each) for each in [*found, *wanted]):
         return ""
-    if sorted(map(sorted, found)) == sorted(wanted):
+    if any(each != sorted(each) for each in found) and sorted(map(sorted, found)) == sorted(wanted):
+        return ": ranks ascend in a group"
+    if sorted(found) == sorted(wanted):
         return ": the right groups in another order, and two ranks with two orders wait for each other"
     numbers = list(itertools.chain(*found))
     if len(numbers) != len(set(numbers)):
@@ -56,7 +71,7 @@ def _why(found, wanted):
 
 
 def _flat(value):
-    return all(isinstance(each, int) for each in value)
+    return all(map(is_whole, value))
 
 
 def _asked(layout):
@@ -65,7 +80,7 @@ def _asked(layout):
 
 def all_groups_questions():
     for layout in LAYOUTS:
-        wanted = _layout(*layout)
+        wanted = _layout(layout)
         yield Question(layout, lambda answer, wanted=wanted: _unlike(answer, wanted), _asked(layout))
 
 
@@ -86,7 +101,7 @@ def groups_of_questions():
     for layout in LAYOUTS:
         size = torch.Size(layout).numel()
         for rank in sorted({0, size // 2, size - 1}):
-            wanted = {kind: next(each for each in groups if rank in each) for kind, groups in _layout(*layout).items()}
+            wanted = {kind: next(each for each in groups if rank in each) for kind, groups in _layout(layout).items()}
             says = f"rank {rank} of {_asked(layout)}"
             yield Question((rank, *layout), lambda answer, wanted=wanted: _unlike(answer, wanted), says)
 
@@ -179,6 +194,7 @@ def _most_neighbours(case):
 
 def _one_message_a_side(run):
     columns, size = run.case.options["columns"], run.case.size
+    high, wide = run.case.given[0][0].shape
     sides = {(rank, rank + 1) for rank in range(size - 1) if (rank + 1) % columns} | {
         (rank, rank + columns) for rank in range(size - columns)
     }
@@ -190,6 +206,10 @@ def _one_message_a_side(run):
         for src, dst in ((one, other), (other, one)):
             if (count := sent.count((src, dst))) != 1:
                 return f"the numbers are right, but rank {src} sent rank {dst} {count_text(count, 'message')}: one was wanted"
+    for each in run.trace:
+        edge = high if abs(each.src - each.dst) == 1 and columns > 1 else wide
+        if (numbers := each.nbytes // run.case.given[0][0].element_size()) > edge + 2:  # an edge of the bordered tile has corners
+            return f"the numbers are right, but rank {each.src} sent rank {each.dst} {numbers} numbers: its edge has {edge}"
     return None
 
 

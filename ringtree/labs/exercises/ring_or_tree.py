@@ -1,6 +1,5 @@
 """Lab of chapter 12, "Ring or tree?": where two programs cost the same, and a chooser for three machines."""
 
-import math
 from functools import cache
 
 from ringtree.cost import Link, Machine
@@ -25,19 +24,16 @@ def _tree(size, nbytes, link):
     return 2 * (size - 1).bit_length() * link.time(nbytes)
 
 
-def meet(size, link):
-    """The crossover of the ring and MST, in bytes: chapter 12."""
-    rounds = (size - 1).bit_length()
-    return (size - 1 - rounds) / (rounds - (size - 1) / size) * link.half_size
-
-
 def _off(answer, size, link):
     if not is_number(answer) or answer < 0:
         return f"it returned {short(answer)}, and should return a number of bytes, 0 or more"
-    if math.isclose(answer, meet(size, link), rel_tol=1e-3, abs_tol=1):
-        return None
+    below, above = max(0.0, 0.999 * answer - 1), 1.001 * answer + 1
+    if _tree(size, below, link) <= _ring(size, below, link) and _ring(size, above, link) <= _tree(size, above, link):
+        return None  # the tree is ahead just below it, and the ring just above
     ring, tree = (seconds_text(time(size, float(answer), link)) for time in (_ring, _tree))
-    return f"it returned {bytes_text(round(answer, 1))}; there the ring takes {ring} and the tree {tree}, which is not the same"
+    same = "nearly the same: give it to a thousandth" if ring == tree else "not the same"
+    given = bytes_text(round(answer, 1)) if answer >= 1 else f"{answer:.3g} B"
+    return f"it returned {given}; there the ring takes {ring} and the tree {tree}, which is {same}"
 
 
 def crossover_questions():

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from ringtree.cost import Link
+from ringtree.labs.comparing import is_whole
 from ringtree.labs.exercise import Answer, Question
 from ringtree.units import bytes_text, seconds_text
 
@@ -87,35 +88,19 @@ def step_seconds(model: Model, layout: Layout, cluster: Cluster) -> float:
     return (compute + tensor) * (1 + bubble) + gradients
 
 
-def layouts(model, gpus):
-    """Every layout of so many GPUs that comes out even."""
-    for tensor in _divisors(gpus):
-        for pipeline in _divisors(gpus // tensor):
-            data = gpus // tensor // pipeline
-            if model.sequences % data == 0:
-                for microbatches in _divisors(model.sequences // data):
-                    layout = Layout(tensor, pipeline, data, microbatches)
-                    if fits(model, layout):
-                        yield layout
-
-
-def _divisors(number):
-    return [each for each in range(1, number + 1) if number % each == 0]
-
-
-def best(model, cluster, gpus):
-    """The quickest layout that has room, or None."""
-    found = [each for each in layouts(model, gpus) if memory(model, each) <= cluster.memory]
-    return min(found, key=lambda each: step_seconds(model, each, cluster), default=None)
-
-
 # ---------------------------------------------------------------- a layout
 
 
 SMALL, MIDDLE, LARGE = Model(32, 4096, 512), Model(80, 8192, 1024), Model(96, 12288, 1536)
 SLOW = Cluster(between=Link.of(10e-6, bandwidth=12.5e9))
-TASKS = [(SMALL, Cluster(), 64), (MIDDLE, Cluster(), 1024), (LARGE, Cluster(), 1024), (MIDDLE, SLOW, 512), (LARGE, Cluster(memory=141e9), 512),
-         (MIDDLE, Cluster(memory=24e9), 256)]
+TASKS = [  # a model, a cluster, a number of GPUs, and the seconds of a step by the quickest layout that has room
+    (SMALL, Cluster(), 64, 3.558121),
+    (MIDDLE, Cluster(), 1024, 5.420052),
+    (LARGE, Cluster(), 1024, 19.854694),
+    (SMALL, SLOW, 1024, 0.366541),
+    (LARGE, Cluster(memory=141e9), 512, 36.853626),
+    (LARGE, Cluster(memory=40e9), 128, 430.632934),
+]
 
 
 def _task(model, cluster, gpus):
@@ -127,28 +112,29 @@ def _task(model, cluster, gpus):
 
 def layout_questions():
     for level, within in enumerate((None, 1.15, 1.0001)):
-        for model, cluster, gpus in TASKS:
+        for *task, least in TASKS:
+            most = within and within * least
             yield Question(
-                (model, cluster, gpus), lambda answer, task=(model, cluster, gpus), within=within: _layout(answer, *task, within),
-                _task(model, cluster, gpus), level,
+                tuple(task), lambda answer, task=task, least=least, most=most: _layout(answer, *task, least, most),
+                _task(*task), level,
             )  # fmt: skip
 
 
-def _layout(answer, model, cluster, gpus, within):
+def _layout(answer, model, cluster, gpus, least, most):
     if not isinstance(answer, Layout):
         return f"returned {answer!r}: return a Layout(tensor, pipeline, data, microbatches)."
-    if not all(type(each) is int for each in (answer.tensor, answer.pipeline, answer.data, answer.microbatches)):
+    if not all(map(is_whole, (answer.tensor, answer.pipeline, answer.data, answer.microbatches))):
         return f"returned {answer}: give whole numbers."
     if answer.tensor * answer.pipeline * answer.data != gpus:
         return f"returned {answer}, which is {answer.tensor * answer.pipeline * answer.data} GPUs and not {gpus}."
     if not fits(model, answer):
-        return f"returned {answer}: {model.layers} layers, width {model.width} and {model.sequences} sequences do not come out even."
+        parts = f"{model.layers} layers, width {model.width} and {model.sequences} sequences"
+        return f"returned {answer}: {parts} do not come out even."
     if (needs := memory(model, answer)) > cluster.memory:
         return f"returned {answer}, which needs {bytes_text(needs)} on a GPU of {bytes_text(cluster.memory)}."
-    if within is not None:
-        took, least = (step_seconds(model, each, cluster) for each in (answer, best(model, cluster, gpus)))
-        if took > within * least:
-            return f"{answer} takes {seconds_text(took)} a step, and there is one that takes {seconds_text(least)}."
+    if most is not None and (took := step_seconds(model, answer, cluster)) > most:
+        more = f"{took / least:.3g} times as long as" if took > 1.1 * least else f"{100 * (took / least - 1):.2g} % longer than"
+        return f"{answer} takes {seconds_text(took)} a step, {more} the quickest that has room."
     return None
 
 
@@ -164,43 +150,37 @@ LAYOUT_HINTS = (
 # ---------------------------------------------------------------- a budget
 
 
-BUDGETS = [(SMALL, Cluster(), 1e11, 1.0), (MIDDLE, Cluster(), 1e12, 21.0), (MIDDLE, Cluster(), 1e12, 60.0), (MIDDLE, SLOW, 3e11, 14.0)]
-
-
-def days(model, cluster, gpus, tokens):
-    """Days for so many tokens, by the best layout; None where none has room."""
-    layout = best(model, cluster, gpus)
-    return None if layout is None else step_seconds(model, layout, cluster) * tokens / model.tokens / 86400
-
-
-def fewest(model, cluster, tokens, most):
-    """The smallest power of two of GPUs, 8 to 8,192, that needs no more than `most` days; None where none does."""
-    for gpus in (2**k for k in range(3, 14)):
-        took = days(model, cluster, gpus, tokens)
-        if took is not None and took <= most:
-            return gpus
-    return None
+GPUS = [2**k for k in range(3, 14)]
+# Days by the quickest layout that has room, for each of GPUS; None where none has.
+SMALL_DAYS = [14.2, 7.2, 3.7, 1.96, 1.04, 0.58, 0.33, 0.19, 0.12, 0.083, 0.062]  # 1e11 tokens
+MIDDLE_DAYS = [None, 862, 365, 186, 95.6, 50.7, 26.9, 15.0, 8.4, 5.1, 3.4]  # 1e12 tokens
+SLOW_DAYS = [None, 259, 110, 55.9, 29.0, 15.4, 8.2, 4.63, 2.6, 1.6, 1.1]  # 3e11 tokens, on the slow network
+BUDGETS = [
+    (SMALL, Cluster(), 1e11, 2.0, SMALL_DAYS),
+    (MIDDLE, Cluster(), 1e12, 51.0, MIDDLE_DAYS),
+    (MIDDLE, Cluster(), 1e12, 14.0, MIDDLE_DAYS),
+    (MIDDLE, SLOW, 3e11, 4.6, SLOW_DAYS),
+]
 
 
 def budget_questions():
-    for model, cluster, tokens, most in BUDGETS:
+    for model, cluster, tokens, most, days in BUDGETS:
         yield Question(
-            (model, cluster, tokens, most), lambda answer, task=(model, cluster, tokens, most): _budget(answer, *task),
+            (model, cluster, tokens, most), lambda answer, most=most, days=days: _budget(answer, most, dict(zip(GPUS, days))),
             f"{model.parameters / 1e9:.0f} billion parameters, {tokens:.0e} tokens in {most:g} days, "
             f"{bytes_text(cluster.between.bandwidth)}/s between nodes",
         )  # fmt: skip
 
 
-def _budget(answer, model, cluster, tokens, most):
-    wanted = fewest(model, cluster, tokens, most)
-    if type(answer) is int and answer == wanted:
-        return None
-    if type(answer) is not int or answer not in {2**k for k in range(3, 14)}:
+def _budget(answer, most, days):
+    if not is_whole(answer) or answer not in days:
         return f"returned {answer!r}: return a power of two from 8 to 8,192."
-    took = days(model, cluster, answer, tokens)
+    took, wanted = days[answer], next(gpus for gpus, took in days.items() if took is not None and took <= most)
+    if answer == wanted:
+        return None
     if took is None or took > most:
-        return f"says {answer} GPUs, which {'have no room for it' if took is None else f'need {took:.1f} days'}."
-    return f"says {answer} GPUs, and {wanted} are enough: they need {days(model, cluster, wanted, tokens):.1f} days."
+        return f"says {answer} GPUs, which {'have no room for it' if took is None else f'need {took:g} days'}."
+    return f"says {answer} GPUs, and {wanted} are enough: they need {days[wanted]:g} days."
 
 
 BUDGET_HINTS = (

@@ -6,6 +6,7 @@ import torch
 
 from ringtree.cost import Link
 from ringtree.labs import limits
+from ringtree.labs.comparing import is_whole
 from ringtree.labs.exercise import Answer, Case, Level, Program, Question
 from ringtree.labs.inputs import drawn, easy, sum_of_all
 from ringtree.units import bytes_text, count_text
@@ -24,7 +25,8 @@ def _power_of_two(size):
 def cases():
     sizes = [(1, 3), (4, 8), (4, 3), (5, 3), (6, 12), (7, 20), (8, 64), (4, 0)]
     for rows in [easy(2, 2), easy(3, 3), *(drawn(*each) for each in sizes)]:
-        yield Case(tuple((row,) for row in rows), sum_of_all, says="fewer numbers than ranks" if 0 < len(rows[0]) < len(rows) else "")
+        says = "fewer numbers than ranks" if 0 < len(rows[0]) < len(rows) else ""
+        yield Case(tuple((row,) for row in rows), sum_of_all, says=says)
     for dtype in torch.int64, torch.float64:
         yield Case(tuple((row,) for row in drawn(4, 6, dtype)), sum_of_all)
 
@@ -38,28 +40,17 @@ def folded_bytes(case):
     return (2 if _power_of_two(case.size) else 3) * case.nbytes
 
 
-def fewest_rounds(case):
-    return 2 * (case.size - 1).bit_length()
-
-
 def fewest_bytes(case):
     """2(p−1) chunks, of the longest where p does not divide the vector: where it does, 2(p−1)/p·n."""
     numbers = case.given[0][0]
     return 2 * (case.size - 1) * -(-numbers.numel() // case.size) * numbers.element_size()
 
 
-def _limits(rounds, nbytes):
-    return (
-        limits.rounds(rounds),
-        limits.port_bytes(nbytes),
-    )
-
-
 HALVING_LEVELS = (
-    Level("within the target", _limits(folded_rounds, folded_bytes)),
+    Level("within the target", (limits.rounds(folded_rounds), limits.port_bytes(folded_bytes))),
     Level(
-        "at the bound",
-        _limits(fewest_rounds, fewest_bytes),
+        "at the bound",  # in as many rounds as the target allows: fewer there are not
+        (limits.port_bytes(fewest_bytes),),
         "2(p−1)/p·n bytes, the bound of Patarasuk and Yuan (2009), in 2⌈lg p⌉ rounds for every p.",
     ),
 )
@@ -78,24 +69,17 @@ HALVING_HINTS = (
 # ---------------------------------------------------------------- the trees
 
 
-def heaps(size):
-    """By tree, each rank's parent: two binary trees in which only rank 0 has children in both."""
-    first = [None] + [rank // 2 for rank in range(1, size)]
-    mirrored = [size - rank for rank in range(size)]
-    return [first, [None] + [mirrored[mirrored[rank] // 2] % size for rank in range(1, size)]]
-
-
 def _not_trees(answer, size):
     """What keeps an answer from being the parents in two binary trees, in a sentence; or None."""
     if not isinstance(answer, list | tuple) or len(answer) != 2 or not all(isinstance(tree, list | tuple) for tree in answer):
         return "it should return two lists: for each tree, the parent of every rank"
     for name, tree in zip("AB", answer):
         if len(tree) != size:
-            return f"tree {name} has {len(tree)} entries, and there are {size} ranks"
+            return f"tree {name} has {len(tree)} entries, and should have one for each rank: {size}"
         if tree[0] is not None:
             return f"in tree {name} rank 0 has the parent {tree[0]!r}: it is the root, and should have None"
         for rank in range(1, size):
-            if type(tree[rank]) is not int or not 0 <= tree[rank] < size:
+            if not is_whole(tree[rank]) or not 0 <= tree[rank] < size:
                 return f"in tree {name} rank {rank} has the parent {tree[rank]!r}: it should be a rank, 0 to {size - 1}"
         for rank in range(size):
             if len(below := _children(tree, rank)) > 2:
@@ -158,14 +142,29 @@ TREES_HINTS = (
 
 LINK = Link.of(1e-6, bandwidth=5e9)
 LARGE = 2**16
+PARENTS = {  # by number of ranks: two trees in which no rank but 0 has children in both
+    1: ([None], [None]),
+    2: ([None, 0], [None, 0]),
+    3: ([None, 0, 1], [None, 2, 0]),
+    4: ([None, 0, 1, 1], [None, 3, 3, 0]),
+    5: ([None, 0, 1, 1, 2], [None, 3, 4, 4, 0]),
+    6: ([None, 0, 1, 1, 2, 2], [None, 4, 4, 5, 5, 0]),
+    7: ([None, 0, 1, 1, 2, 2, 3], [None, 4, 5, 5, 6, 6, 0]),
+    8: ([None, 0, 1, 1, 2, 2, 3, 3], [None, 5, 5, 6, 6, 7, 7, 0]),
+}
 
 
 def tree_cases():
     for size, length in [(2, 4), (3, 6), (4, 16), (5, 8), (1, 3), (4, 1), (6, 40), (8, 33), (4, 64)]:
         rows = easy(size, length) if size == 2 else drawn(size, length)
-        yield Case(tuple((row, heaps(size)) for row in rows), sum_of_all)
+        yield Case(tuple((row, _trees(size)) for row in rows), sum_of_all)
     rows = drawn(7, LARGE)
-    yield Case(tuple((row, heaps(7)) for row in rows), sum_of_all, machine=LINK, says="α 1 µs, 5 GB/s")
+    yield Case(tuple((row, _trees(7)) for row in rows), sum_of_all, machine=LINK, says="α 1 µs, 5 GB/s")
+
+
+def _trees(size):
+    """Lists of the rank's own: it may write on them."""
+    return [list(tree) for tree in PARENTS[size]]
 
 
 def along_its_edges(run):
@@ -182,8 +181,10 @@ def along_its_edges(run):
     for src, dst in sorted({*wanted, *sent}):
         has, should = sent.get((src, dst), 0), wanted.get((src, dst), 0)
         if has != should:
-            asked = f"{bytes_text(should)}, the half of each tree that joins the two" if should else "no tree joins the two"
-            return f"the sum is right, but rank {src} sent {bytes_text(has)} to rank {dst}: {asked}"
+            asked = "no tree joins the two"
+            if should:
+                asked = f"should send {bytes_text(should)}: for each tree that joins the two, its half"
+            return f"the sum is right, but rank {src} sent {bytes_text(has)} to rank {dst}, and {asked}"
     return None
 
 

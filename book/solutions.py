@@ -1,0 +1,43 @@
+"""A lab's page: the learners' notebook, and below each place where a learner writes our solution, folded.
+
+The page is made from labs/source while Sphinx reads the notebook in labs/release, so what readers download has no solution.
+Setting RINGTREE_SOLUTIONS=0 leaves the solutions out of the pages too.
+"""
+
+import os
+from pathlib import Path
+
+import nbformat
+
+ROOT = Path(__file__).resolve().parent.parent
+MARKS = "### BEGIN SOLUTION", "### END SOLUTION"
+FOLD = "::::{{admonition}} Solution\n:class: dropdown solution\n\n```python\n{code}\n```\n\n{words}\n::::"
+
+
+def are_shown():
+    return os.environ.get("RINGTREE_SOLUTIONS") != "0"
+
+
+def text_of(path):
+    """The text of the learners' notebook at `path`, as its page shows it."""
+    learners = nbformat.read(path, as_version=4)
+    source = ROOT / "labs" / "source" / path.relative_to(ROOT / "labs" / "release")
+    if are_shown() and source.is_file():
+        folds = folded(nbformat.read(source, as_version=4))
+        learners.cells = [each for cell in learners.cells for each in (cell, folds.get(cell.id)) if each]
+    return nbformat.writes(learners)
+
+
+def folded(source):
+    """{id of the cell that a learner fills: a cell with our solution, and with what we say about it}."""
+    found = {}
+    for cell in source.cells:
+        if cell.metadata.get("nbgrader", {}).get("solution"):
+            code = "\n".join(line for line in cell.source.split("\n") if line.strip() not in MARKS)
+            found[answer := cell.id] = [code]
+        elif "solution" in cell.metadata.get("tags", ()):
+            found[answer].append(cell.source)
+    return {
+        name: nbformat.v4.new_markdown_cell(FOLD.format(code=code, words="\n\n".join(words)), id=f"{name}-solution")
+        for name, (code, *words) in found.items()
+    }

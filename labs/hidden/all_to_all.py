@@ -1,0 +1,36 @@
+"""More ranks and lengths for the lab "All-to-all"."""
+
+import torch
+
+from ringtree.labs.exercise import Case
+from ringtree.labs.exercises import all_to_all as lab
+from ringtree.labs.inputs import drawn, whole_numbers
+
+
+def without_jams():
+    for size, length in [(9, 2), (10, 3)]:
+        yield Case(
+            tuple((list(row.view(size, length)),) for row in drawn(size, size * length)), lab._transposed, machine=lab.LINK
+        )
+
+
+def exchange():
+    for size, most in [(9, 4), (5, 8)]:
+        counts = [whole_numbers(size, 0, most) for _ in range(size)]
+        rows = drawn(size, max(map(sum, counts)))
+        yield Case(tuple((row[: sum(count)].clone(), count) for row, count in zip(rows, counts)), lab._arrived)
+
+
+def to_experts():
+    for size, most in [(6, 7), (9, 4)]:
+        factors, given = drawn(1, size)[0].tolist(), []
+        for rank, number in enumerate(whole_numbers(size, 1, most)):
+            firsts = torch.tensor(whole_numbers(number, 0, size - 1))
+            seconds = (firsts + 1 + torch.tensor(whole_numbers(number, 0, size - 2))) % size
+            weights = torch.tensor(whole_numbers(number, 1, 3)).view(-1, 1) / 4
+            tokens = torch.tensor(whole_numbers(number, -99, 99), dtype=torch.float32)
+            given.append((tokens, torch.stack([firsts, seconds], 1), torch.cat([weights, 1 - weights], 1), factors[rank]))
+        yield Case(tuple(given), lab._weighted)
+
+
+EXTRA = {"without_jams": without_jams, "exchange": exchange, "to_experts": to_experts}

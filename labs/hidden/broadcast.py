@@ -1,0 +1,22 @@
+"""More ranks, roots and chunks for the lab "Broadcast"."""
+
+from ringtree.cost import Link
+from ringtree.labs.exercises import broadcast as lab
+from ringtree.labs.inputs import drawn
+
+
+def tree_broadcast():
+    return [lab._case(drawn(*each), root) for *each, root in ((11, 4, 7), (14, 2, 13), (9, 1, 3))]
+
+
+def best_chunks():
+    for nbytes, ranks, link in [(2**23, 12, Link.of(3e-6, bandwidth=20e9)), (5000, 6, Link.of(2e-6, bandwidth=1e9))]:
+        best = min(range(1, 3000), key=lambda chunks: lab._chain_time(chunks, nbytes, ranks, link))
+        yield lab._question(nbytes, ranks, link, best, 1.1, 0)
+
+
+def chain_broadcast():
+    return [lab._case(drawn(*each), root, machine=lab.LINK) for *each, root in ((6, 33, 4), (5, 7, 3))]
+
+
+EXTRA = {"tree_broadcast": tree_broadcast, "best_chunks": best_chunks, "chain_broadcast": chain_broadcast}

@@ -1,0 +1,39 @@
+"""The course's configuration of nbgrader: run its commands in this folder, with a lab's folder as the assignment's name.
+
+    nbgrader generate_assignment 10-ring-all-reduce
+    nbgrader autograde 10-ring-all-reduce
+    nbgrader generate_feedback 10-ring-all-reduce
+"""
+
+from nbconvert.preprocessors import ClearMetadataPreprocessor, TagRemovePreprocessor
+from nbgrader.preprocessors import AssignLatePenalties, CheckCellMetadata, IgnorePattern, LimitOutput, SaveAutoGrades
+
+from ringtree.labs.marking.autograding import ExecuteForFeedback, FeedbackPage, Restore, WriteMarks
+
+c = get_config()  # noqa: F821, a name that nbgrader gives this file
+
+c.CourseDirectory.course_id = "rings-and-trees"
+c.CourseDirectory.ignore = [".ipynb_checkpoints", "__pycache__", "*.pyc", ".progress.json"]
+
+# What explains a solution is a cell of its own. It goes first: nbgrader wants cells that stay to be as they were.
+c.GenerateAssignment.preprocessors.prepend([TagRemovePreprocessor])
+c.TagRemovePreprocessor.enabled = True
+c.TagRemovePreprocessor.remove_cell_tags = {"solution"}
+
+# A check knows a function that is not yet written by what it raises.
+c.ClearSolutions.code_stub = {"python": "# your code here\nraise NotImplementedError"}
+c.ClearSolutions.begin_solution_delimeter = "### BEGIN SOLUTION"
+c.ClearSolutions.end_solution_delimeter = "### END SOLUTION"
+
+# Marks are made apart from the submission: nothing that it prints or raises is one. What a cell is to nbgrader is put back
+# first, and a check that was deleted with it.
+c.Autograde.sanitize_preprocessors.insert(3, Restore)
+c.OverwriteCells.add_missing_cells = True
+c.Autograde.autograde_preprocessors = [
+    ExecuteForFeedback, WriteMarks, IgnorePattern, ClearMetadataPreprocessor, LimitOutput, SaveAutoGrades, AssignLatePenalties,
+    CheckCellMetadata,
+]  # fmt: skip
+c.WriteMarks.hidden = "hidden"
+
+# Feedback asks no other server for anything: formulas stand in it as they were written, such as $p-1$.
+c.GenerateFeedback.exporter_class = FeedbackPage

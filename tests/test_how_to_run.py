@@ -1,0 +1,53 @@
+"""Every notebook's page says how to run it; a button leads to the hub where one is named, and to none where none is."""
+
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from bs4 import BeautifulSoup
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "book"))
+
+import running  # noqa: E402
+
+PAGES = sorted((ROOT / "_build" / "html" / "notebooks").glob("*.html")) + sorted((ROOT / "_build" / "html" / "labs").rglob("*.html"))
+
+
+def shown(address, name):
+    app = SimpleNamespace(config=SimpleNamespace(hub_address=address))
+    context = {"body": "<h1>Title</h1><p>Text</p><h1>no title</h1>", "pathto": lambda name: f"../{name}.html"}
+    running.say_how_to_run(app, name, "page.html", context, None)
+    return context
+
+
+def test_without_a_hub_there_is_a_line_and_no_button():
+    context = shown("", "notebooks/06-reduce")
+    line = BeautifulSoup(context["body"], "html.parser").select("p.how-to-run")
+    assert [each.get_text() for each in line] == ["To run this page: make lab, then notebooks/06-reduce.ipynb. Set-up"]
+    assert "header_buttons" not in context
+
+
+@pytest.mark.parametrize("address", ["https://labs.example.org", "https://labs.example.org/"])
+def test_with_a_hub_line_and_button_lead_to_this_notebook_there(address):
+    context = shown(address, "notebooks/06-reduce")
+    (button,) = context["header_buttons"]
+    link = urlsplit(button["url"])
+    assert f"{link.scheme}://{link.netloc}{link.path}" == "https://labs.example.org/hub/user-redirect/git-pull"
+    asked = parse_qs(link.query)
+    assert asked["urlpath"] == ["lab/tree/course/notebooks/06-reduce.ipynb"] and asked["targetPath"] == ["course"]
+    anchors = BeautifulSoup(context["body"], "html.parser").select("p.how-to-run a")
+    assert [each["href"] for each in anchors] == [button["url"], "../book/setup.html"]
+
+
+def test_a_page_that_is_no_notebook_says_nothing():
+    assert shown("https://labs.example.org", "book/claims")["body"].count("how-to-run") == 0
+
+
+def test_every_notebooks_page_has_the_line_once():
+    assert PAGES, "run `make book`"
+    for page in PAGES:
+        found = BeautifulSoup(page.read_text(encoding="utf-8"), "html.parser").select("p.how-to-run")
+        assert len(found) == 1 and page.stem in found[0].get_text(), page.name
