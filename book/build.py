@@ -6,8 +6,10 @@ Setting RINGTREE_SHARE_GPUS=1 lets several ranks share one GPU, RINGTREE_SOLUTIO
 
 import argparse
 import hashlib
+import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -21,6 +23,7 @@ BUILD = ROOT / "_build"
 STAMP = BUILD / "built-from"
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 AT_ONCE = 2  # notebooks; with more, their ranks fight for the cores
+under_way = set()  # processes that run notebooks; a kernel ends with its own
 sys.path.insert(0, str(ROOT / "book"))
 
 import executed  # noqa: E402
@@ -64,12 +67,33 @@ def run_notebooks():
 def run_notebook(path):
     began = time.monotonic()
     command = [sys.executable, str(ROOT / "book" / "executed.py"), str(path)]
-    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    if done.returncode:
-        print(f"{path.name} did not run to its end:\n{done.stdout}", file=sys.stderr, flush=True)
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        under_way.add(process)
+        said, _ = process.communicate()
+        under_way.discard(process)
+    if process.returncode:
+        print(f"{path.name} did not run to its end:\n{said}", file=sys.stderr, flush=True)
         return False
     print(f"  {path.name}: {time.monotonic() - began:.0f} s", flush=True)
     return True
+
+
+def end_notebooks(*_):
+    """Whoever ends a build ends what it runs."""
+    for process in list(under_way):
+        process.terminate()
+    os._exit(128 + signal.SIGTERM)
+
+
+def remove_old_pages():
+    """Pages of what is no longer in the table of contents stay where they were built: nobody must find them."""
+    toc = yaml.safe_load((ROOT / "_toc.yml").read_text())
+    wanted = {toc["root"], *(entry["file"] for part in toc["parts"] for entry in part["chapters"])}
+    html = BUILD / "html"
+    for folder in ("book", "notebooks", "labs"):
+        for page in (html / folder).rglob("*.html"):
+            if page.relative_to(html).with_suffix("").as_posix() not in wanted:
+                page.unlink()
 
 
 def where_to_open():
@@ -95,6 +119,7 @@ def main():
     STAMP.unlink(missing_ok=True)
     print("Building the book. The first time, every notebook runs on four live ranks: some minutes.", flush=True)
     started = time.monotonic()
+    signal.signal(signal.SIGTERM, end_notebooks)
     if not run_notebooks():
         print("The book did not build: a notebook did not run, as said above.", file=sys.stderr)
         return 1
@@ -103,6 +128,7 @@ def main():
         shutil.rmtree(BUILD / ".doctrees", ignore_errors=True)
         print("The book did not build: the warnings and errors above say why.", file=sys.stderr)
         return 1
+    remove_old_pages()
     STAMP.write_text(before)
     print(f"The book was built in {time.monotonic() - started:.0f} s. {where_to_open()}")
     return 0

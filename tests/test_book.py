@@ -80,6 +80,15 @@ def test_every_page_of_the_table_of_contents_was_built():
     assert not missing
 
 
+def test_a_page_that_is_no_longer_in_the_table_of_contents_goes(monkeypatch, tmp_path):
+    for name in ("book/welcome.html", "notebooks/00-gone.html", "labs/release/01-gone/gone.html"):
+        (tmp_path / "html" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "html" / name).touch()
+    monkeypatch.setattr(build, "BUILD", tmp_path)
+    build.remove_old_pages()
+    assert [path.stem for path in tmp_path.rglob("*.html")] == ["welcome"]
+
+
 def test_every_chapter_is_in_the_table_of_contents():
     toc = (ROOT / "_toc.yml").read_text()
     chapters = [path for path in NOTEBOOKS if path.parent.name == "notebooks"]
