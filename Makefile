@@ -90,10 +90,10 @@ HUB_RUN := $(HUB)/python/bin/python
 .PHONY: hub-demo test-hub
 
 hub-demo: $(HUB)/ready
-	@$(HUB_RUN) hub/server/demo.py --proxy $(HUB)/proxy $(ARGS)
+	@$(HUB_RUN) $(HUB)/server/demo.py --course book/course.py $(ARGS)
 
 test-hub: $(HUB)/ready
-	@RINGTREE_HUB_PROXY=$(HUB)/proxy $(HUB_RUN) -m pytest tests/hub $(ARGS)
+	@RINGTREE_HUB=$(abspath $(HUB)) $(HUB_RUN) -m pytest $(or $(ARGS),tests/hub)
 
 $(HUB)/installed: hub/server/requirements.txt $(wildcard hub/server/proxy/*.json) requirements.txt requirements.lock requirements-cuda.lock
 	@command -v $(HUB_PYTHON) >/dev/null || { echo "No $(HUB_PYTHON) found: name a Python 3.11 or newer that every user may execute with 'HUB_PYTHON=/path/to/python3'." >&2; exit 1; }
@@ -105,11 +105,12 @@ $(HUB)/installed: hub/server/requirements.txt $(wildcard hub/server/proxy/*.json
 	@cd $(HUB)/proxy && PATH="$(abspath $(HUB)/python/bin):$$PATH" npm ci --omit=dev --no-fund --no-audit
 	@touch $@
 
-# The package is copied, not linked to: learners may not be able to read this folder.
-$(HUB)/ready: $(HUB)/installed pyproject.toml $(shell find ringtree -name '*.py' -o -name '*.csv' -o -name '*.js' -o -name '*.css')
+# Package and scripts are copied, not linked to: learners may not be able to enter this folder.
+$(HUB)/ready: $(HUB)/installed pyproject.toml $(wildcard hub/server/*) $(shell find ringtree -name '*.py' -o -name '*.csv' -o -name '*.js' -o -name '*.css' -o -name '*.txt')
 	@rm -rf $(HUB)/source && mkdir -p $(HUB)/source && cp -r pyproject.toml ringtree $(HUB)/source
 	@$(HUB_RUN) -m pip install --quiet --disable-pip-version-check --no-deps --force-reinstall $(HUB)/source
-	@rm -rf $(HUB)/source $(HUB)/jupyter && cp -r book/jupyter $(HUB)/jupyter
+	@rm -rf $(HUB)/source $(HUB)/jupyter $(HUB)/server
+	@cp -r book/jupyter $(HUB)/jupyter && cp -r hub/server $(HUB)/server
 	@touch $@
 
 clean:

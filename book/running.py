@@ -1,13 +1,13 @@
 """How to run a page: one line below the title of every notebook's page, and a button where a hub is named.
 
 The hub's address is the setting `hub_address` in _config.yml. Its link brings the course to whoever follows it, through
-nbgitpuller, and opens this page's notebook there; `make hub` puts the course where the link looks for it.
+nbgitpuller, and opens this page's notebook there.
 """
 
 import html
 from urllib.parse import urlencode
 
-COURSE = "file:///var/lib/ringtree-hub/course.git"  # on the hub's server: see hub/server/install.py
+COURSE = "file:///var/lib/ringtree-hub/course.git"  # where the hub's server keeps it
 
 
 def link_to_hub(address, name):

@@ -1,5 +1,9 @@
 """Data parallel: equal to one process, by hand and by DDP; the sketch's calls are the hand form's."""
 
+import os
+import re
+import subprocess
+import sys
 from functools import partial
 
 import pytest
@@ -175,3 +179,44 @@ def test_the_model_of_the_chapters():
     torch.manual_seed(7)
     M.seeded(lambda: M.GPT(74), 5)
     assert torch.equal(torch.rand(3), first) and not torch.equal(first, before)  # the generator is as it was
+
+
+def test_a_transformer_of_the_sketch_has_the_tensors_of_the_model():
+    net = M.GPT(74, layers=3, width=64, heads=2, context=16)
+    sketched = training.transformer(3, 64, tokens=100, rate=1e9, vocabulary=74, context=16, dtype=torch.float32)
+    parts = [("token", "place"), *((f"blocks.{i}.",) for i in range(3)), ("norm.", "head")]
+    for layer, names in zip(sketched, parts, strict=True):
+        assert layer.counts == tuple(each.numel() for name, each in net.named_parameters() if name.startswith(names))
+        seconds = 0 if layer.name == "embedding" else 2e-7 * sum(layer.counts)
+        assert (layer.forward, layer.backward) == pytest.approx((seconds, 2 * seconds))
+
+
+def as_script(*arguments, ranks=None):
+    """Run it as a script, under torch.distributed.run where ranks are given: what it printed."""
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)] if ranks else []
+    return subprocess.run(
+        [sys.executable, *launcher, "-m", "ringtree.parallel", *arguments],
+        env={**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo0" if sys.platform == "darwin" else "lo"},
+        capture_output=True, text=True, timeout=150,
+    )  # fmt: skip
+
+
+def test_as_a_script_it_prints_the_losses_of_one_process():
+    done = as_script("data_parallel", "--steps", "3", ranks=2)
+    assert done.returncode == 0, done.stderr
+    tokens, symbols = M.tokens_of(data.prose())
+    net = M.seeded(lambda: M.GPT(len(symbols)))
+    optimizer = torch.optim.AdamW(net.parameters(), lr=3e-3)
+    wanted = []
+    for rows in M.batches(tokens, 3, 8):
+        optimizer.zero_grad()
+        loss = M.loss_of(net, rows)
+        loss.backward()
+        optimizer.step()
+        wanted.append(loss.item())
+    assert [float(loss) for loss in re.findall(r"step +\d+: loss ([\d.]+)", done.stdout)] == pytest.approx(wanted, abs=2e-4)
+
+
+def test_as_a_script_it_says_how_it_is_started():
+    done = as_script("data_parallel")
+    assert done.returncode == 2 and "these are no ranks: start it as `python -m torch.distributed.run" in done.stderr

@@ -11,7 +11,7 @@ from ringtree.algorithms import mst_all_reduce, mst_broadcast, mst_reduce, ring_
 from ringtree.cost import Link
 from ringtree.draw import curves, timeline, traffic
 from ringtree.draw.costs import _crossovers
-from ringtree.draw.timeline import _told_apart
+from ringtree.draw.timeline import _among, _told_apart
 from ringtree.trace import Message, Trace
 
 LINK = Link(10e-6, 1e-9)
@@ -29,8 +29,7 @@ def trace_of(program, size, count=1000, **more):
 
 
 def test_waiting_for_a_rank_is_told_from_waiting_for_a_message_on_its_way():
-    trace = trace_of(mst_broadcast, 4)
-    trace.rows = {rank: rank for rank in range(4)}
+    trace = _among(trace_of(mst_broadcast, 4), None)
     step = LINK.time(4000)
     spans = [(span.rank, span.kind, round(span.start / step, 6), round(span.end / step, 6)) for span in _told_apart(trace)]
     assert sorted(spans) == [
@@ -40,8 +39,7 @@ def test_waiting_for_a_rank_is_told_from_waiting_for_a_message_on_its_way():
 
 
 def test_nothing_of_a_wait_is_lost_or_counted_twice():
-    trace = trace_of(mst_reduce, 7, gamma=0.3e-9)
-    trace.rows = {rank: rank for rank in range(7)}
+    trace = _among(trace_of(mst_reduce, 7, gamma=0.3e-9), None)
     for rank in range(7):
         parts = [span for span in _told_apart(trace) if span.rank == rank and span.kind != "compute"]
         assert sum(span.end - span.start for span in parts) == pytest.approx(trace.time(rank, "wait"))

@@ -81,6 +81,17 @@ def test_ranks_that_sit_out_can_be_left_out():
     assert "rank 3" in text_of(picture) and "rank 1" not in text_of(picture)
 
 
+def test_a_wait_for_a_rank_that_is_not_drawn_is_one_for_its_message():
+    run = simulate(ring_all_reduce, [torch.ones(4)] * 4, Link(1.0, 0.0))
+    assert "waits for a message on its way" in text_of(timeline(run.trace, ranks=[0]))
+    assert "not ready" not in text_of(timeline(run.trace, ranks=[0]))
+
+
+def test_where_no_message_is_seen_a_wait_is_only_a_wait():
+    said = text_of(timeline(Trace(size=1, spans=[Span(0, 0.0, 1.0), Span(0, 1.0, 2.0, "all_reduce", "wait")])))
+    assert "waits" in said and "waits for" not in said
+
+
 # -- collectives beside their rank ---------------------------------------------
 
 

@@ -85,13 +85,14 @@ def times(
     alt: str | None = None,
     *,
     bands: Mapping[str, Callable] | None = None,
+    xlabel: str = "message size",
 ) -> Picture:
     """Measured times over size as dots, and fitted lines, both axes logarithmic.
 
     measured: label → (sizes in bytes, times in seconds); fits: label → a Link, or several of which
     the fastest counts, or a function from an array of bytes to seconds. bands: label of a fit → a function from an
-    array of bytes to (low, high) seconds, shaded in the colour of that fit. Each is named at its right end. Messages
-    of 0 bytes have no place on a logarithmic axis and are left out.
+    array of bytes to (low, high) seconds, shaded in the colour of that fit. xlabel: what the sizes
+    are sizes of. Each is named at its right end. Messages of 0 bytes have no place on a logarithmic axis and are left out.
 
     Raises ValueError when a band belongs to no fit.
     """
@@ -113,7 +114,7 @@ def times(
     seconds = np.concatenate(shown)
     size_axis(ax, low, high, binary=True)
     time_axis(ax, seconds.min() / 1.6, seconds.max() * 1.6)
-    ax.set(xlabel="message size", ylabel="time")
+    ax.set(xlabel=xlabel, ylabel="time")
     if title:
         ax.set_title(title)
     name_right_ends(fig, ax, labels)

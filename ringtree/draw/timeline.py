@@ -64,7 +64,10 @@ def timeline(
 
 
 def _among(trace: Trace, ranks: Sequence[int] | None) -> Trace:
-    """The part of a trace that lies in some rows; `rows` is where each rank is drawn."""
+    """The part of a trace that lies in some rows.
+
+    `rows` is where each rank is drawn; `moving`, when a message of it was moving, also one from or to a rank without a row.
+    """
     rows = {rank: row for row, rank in enumerate(range(trace.size) if ranks is None else ranks)}
     part = Trace(
         [each for each in trace if each.src in rows and each.dst in rows],
@@ -74,6 +77,11 @@ def _among(trace: Trace, ranks: Sequence[int] | None) -> Trace:
         label=trace.label,
     )
     part.rows = rows
+    moving = {rank: [] for rank in rows}
+    for message in trace:
+        for rank in rows.keys() & {message.src, message.dst}:
+            moving[rank].append((message.start, message.end))
+    part.moving = {rank: _union(intervals) for rank, intervals in moving.items()}
     return part
 
 
@@ -143,7 +151,8 @@ def _legend(traces) -> list:
     if "move" in kinds:
         handles.append(Patch(label="waits for a message on its way", **_moving(rank_colour(0))))
     if "wait" in kinds:
-        handles.append(Patch(label="waits for a rank that is not ready", **_WAITING))
+        seen = any(any(trace.moving.values()) for trace in traces)  # of a collective inside the backend no message is seen
+        handles.append(Patch(label="waits for a rank that is not ready" if seen else "waits", **_WAITING))
     strips = {exposed for trace in traces for *_, exposed in _beside(trace)}
     if False in strips:
         handles.append(Patch(label="hidden: a collective beside computing", **_HIDDEN))
@@ -171,17 +180,13 @@ def _beside(trace: Trace) -> list[tuple[int, float, float, bool]]:
 
 def _told_apart(trace: Trace) -> list[Span]:
     """The spans, each wait cut into what passed while a message of the rank was moving and the rest."""
-    moving = {rank: [] for rank in trace.rows}
-    for message in trace:
-        moving[message.src].append((message.start, message.end))
-        moving[message.dst].append((message.start, message.end))
     spans = []
     for span in trace.spans:
         if span.kind != "wait":
             spans.append(span)
             continue
         at = span.start
-        for start, end in _union(moving[span.rank]):
+        for start, end in trace.moving[span.rank]:
             start, end = max(start, at), min(end, span.end)
             if start < end:
                 spans += [span._replace(start=at, end=start), span._replace(start=start, end=end, kind="move")]

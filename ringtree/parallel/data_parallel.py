@@ -1,8 +1,9 @@
-"""Data parallel: every rank has the whole model and its own part of the batch; gradients are averaged before each step.
+"""Data parallel: every rank has the whole model and a part of the batch; gradients are averaged.
 
-Three ways to the same gradients: an all-reduce for each tensor (`average_each`), for each bucket of tensors
-(`average_buckets`), and for each bucket as soon as the backward pass has filled it (`Overlapped`).
-Method: Li et al., "PyTorch Distributed: Experiences on Accelerating Data Parallel Training", 2020.
+Three ways to the same gradients: an all-reduce for each tensor (`average_each`), for each
+bucket of tensors (`average_buckets`), and for each bucket as soon as the backward pass has
+filled it (`Overlapped`). Method: Li et al., "PyTorch Distributed: Experiences on Accelerating
+Data Parallel Training", 2020.
 
 `dist` is torch.distributed, or anything that speaks like it.
 """
@@ -26,9 +27,10 @@ def average_each(model, dist):
 
 
 def buckets_of(parameters, nbytes):
-    """Parameters in buckets of at most `nbytes` (a larger one stands alone), the last parameters first.
+    """Parameters in buckets of at most `nbytes`, the last parameters first.
 
-    The backward pass is done with the last layers first: their bucket is full while it still works on the others.
+    A parameter larger than that stands alone. The backward pass is done with the last
+    layers first: their bucket is full while it still works on the others.
     """
     buckets, room = [], 0
     for parameter in reversed(list(parameters)):
@@ -42,18 +44,21 @@ def buckets_of(parameters, nbytes):
 
 
 def send_bucket(bucket, dist, dtype=None):
-    """Start the all-reduce of a bucket's gradients, laid one behind the other; returns what `put_back` wants.
+    """Start the all-reduce of a bucket's gradients, laid one behind the other.
 
     dtype: in which the gradients travel, and are added; left out, their own.
+    Returns what `put_back` wants.
     """
-    flat = torch.cat([parameter.grad.flatten() for parameter in bucket]).to(dtype or bucket[0].grad.dtype)
+    flat = torch.cat([parameter.grad.flatten() for parameter in bucket])
+    flat = flat.to(dtype or flat.dtype)
     return bucket, flat, dist.all_reduce(flat, async_op=True)
 
 
 def put_back(bucket, flat, work, size):
-    """Wait for a bucket's sum and write the mean over `size` ranks back to its parameters."""
+    """Wait for a bucket's sum, and write the mean over `size` ranks to its parameters."""
     work.wait()
-    for parameter, part in zip(bucket, flat.split([parameter.numel() for parameter in bucket])):
+    parts = flat.split([parameter.numel() for parameter in bucket])
+    for parameter, part in zip(bucket, parts):
         parameter.grad.copy_(part.view_as(parameter.grad)).div_(size)
 
 
@@ -64,23 +69,24 @@ def average_buckets(model, dist, nbytes, dtype=None):
 
 
 class Overlapped:
-    """During the backward pass: a bucket's all-reduce starts when its last gradient is there.
+    """During the backward pass: a bucket's all-reduce starts when it is full.
 
         averaging = Overlapped(model, dist, nbytes)
         loss.backward()         # all-reduces start in here
         averaging.finish()      # and end in here
 
-    Every rank must fill its buckets in the same order. A parameter that gets no gradient leaves its bucket unfilled:
-    `finish` then says so, on the rank where it happens.
+    Every rank must fill its buckets in the same order. A parameter that gets no gradient
+    leaves its bucket unfilled: `finish` then says so, on the rank where it happens.
     """
 
     def __init__(self, model, dist, nbytes, dtype=None):
         self.dist, self.dtype = dist, dtype
-        self.on = True  # set it to False for backward passes whose gradients are only added up (accumulation)
+        self.on = True  # False while gradients are only added up (accumulation)
         self.missing, self.under_way = {}, []
         for number, bucket in enumerate(buckets_of(model.parameters(), nbytes)):
+            filled = partial(self._filled, number, bucket)
             for parameter in bucket:
-                parameter.register_post_accumulate_grad_hook(partial(self._filled, number, bucket))
+                parameter.register_post_accumulate_grad_hook(filled)
 
     def _filled(self, number, bucket, parameter):
         if self.on:
@@ -92,7 +98,9 @@ class Overlapped:
     def finish(self):
         """Wait for all buckets; afterwards every gradient is the mean over ranks."""
         if any(self.missing.values()):
-            raise RuntimeError("a bucket was never filled: a parameter has got no gradient in this backward pass")
+            raise RuntimeError(
+                "a bucket was never filled: a parameter has got no gradient in this backward pass"
+            )
         for sent in self.under_way:
             put_back(*sent, self.dist.get_world_size())
         self.missing, self.under_way = {}, []

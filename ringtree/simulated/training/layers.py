@@ -42,16 +42,21 @@ def layers_of(model, forward=0.0, backward=0.0) -> list[Layer]:
     ]
 
 
-def transformer(layers, width, tokens, rate, vocabulary=32_000, dtype=torch.bfloat16) -> list[Layer]:
-    """A decoder-only transformer, one `Layer` a block, with an embedding before and a head behind.
+def transformer(layers, width, tokens, rate, vocabulary=50_257, context=1024, dtype=torch.bfloat16) -> list[Layer]:
+    """The tensors of `parallel.model.GPT`: an embedding, one `Layer` a block, and a head.
 
-    tokens: that one rank computes on at a time. rate: operations a second that it reaches. A block has 12·width² parameters;
-    a parameter takes 2 operations a token forward and 4 backward (Kaplan et al. 2020, without the attention's own part).
+    tokens: that one rank computes on at a time. rate: operations a second that it reaches. A parameter takes 2 operations a
+    token forward and 4 backward (Kaplan et al. 2020, without the attention's own part); the embedding is a look-up.
     """
+    norm, feed_forward = (width, width), (4 * width**2, 4 * width, 4 * width**2, width)
+    block = (*norm, 3 * width**2, width**2, *norm, *feed_forward)
 
-    def layer(name, count):
-        seconds = 2 * count * tokens / rate
-        return Layer(name, (count,), seconds, 2 * seconds, dtype)
+    def layer(name, counts, computes=True):
+        seconds = 2 * sum(counts) * tokens / rate if computes else 0.0
+        return Layer(name, counts, seconds, 2 * seconds, dtype)
 
-    embedding = Layer("embedding", (vocabulary * width,), 0.0, 0.0, dtype)  # a look-up: next to nothing
-    return [embedding, *(layer(f"block {i}", 12 * width * width) for i in range(layers)), layer("head", vocabulary * width)]
+    return [
+        layer("embedding", (vocabulary * width, context * width), computes=False),
+        *(layer(f"block {i}", block) for i in range(layers)),
+        layer("head", (*norm, vocabulary * width)),
+    ]

@@ -1,0 +1,61 @@
+"""What a learner may ask for: GPUs, hours, memory. The page that asks, and the check of what comes back. Run."""
+
+from dataclasses import dataclass
+from html import escape
+
+GPUS = (0, 1, 2, 4, 8)
+HOURS = (1, 2, 4, 8, 12)
+GIB = (2, 4, 8, 16, 32, 64, 128)
+
+PAGE = """
+<p>What you choose here is yours alone until you stop your server, or its time is over. Others wait for it:
+take what the lab needs, and stop the server when you are done (File, Hub Control Panel, Stop My Server).</p>
+{fields}
+"""
+FIELD = """
+<div class="mb-3"><label class="form-label" for="{name}">{label}</label>
+<select class="form-select" id="{name}" name="{name}">{options}</select></div>
+"""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The most that one learner may ask for on this server: GPUs, hours, GiB of memory."""
+
+    gpus: int
+    hours: int
+    gib: int
+
+    def choices(self):
+        """{name: (label, its values)}, as the page shows them."""
+        return {
+            "gpus": ("GPUs", [value for value in GPUS if value <= self.gpus]),
+            "hours": ("Hours, at most", [value for value in HOURS if value <= self.hours] or [self.hours]),
+            "gib": ("Memory (GiB)", [value for value in GIB if value <= self.gib] or [self.gib]),
+        }
+
+    def page(self):
+        """The form's HTML; first in each list, and so chosen, is the least."""
+        fields = []
+        for name, (label, values) in self.choices().items():
+            options = "".join(f'<option value="{value}">{self.spoken(name, value)}</option>' for value in values)
+            fields.append(FIELD.format(name=name, label=escape(label), options=options))
+        return PAGE.format(fields="".join(fields))
+
+    def spoken(self, name, value):
+        return "none: the ranks run on the CPU" if name == "gpus" and value == 0 else str(value)
+
+    def checked(self, asked):
+        """{"gpus": …, "hours": …, "gib": …} as integers, from a form's or a program's request.
+
+        Raises ValueError, which the hub shows to the learner, for what this server does not offer. What a
+        request leaves out is the least on offer, and what else it holds is ignored.
+        """
+        chosen = {}
+        for name, (label, values) in self.choices().items():
+            value = asked.get(name, values[0])
+            value = value[0] if isinstance(value, list) else value
+            if str(value) not in map(str, values):
+                raise ValueError(f"{label}: {value!r} was asked for, and this server offers {', '.join(map(str, values))}.")
+            chosen[name] = int(value)
+        return chosen

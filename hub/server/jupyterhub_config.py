@@ -1,0 +1,76 @@
+"""The hub of one server with several GPUs. Run.
+
+What differs between servers comes from the environment (`make hub` writes it to /etc/ringtree-hub/environment).
+"""
+
+import os
+import sys
+from pathlib import Path
+from urllib.parse import quote
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))
+
+from allotments import Allotment  # noqa: E402
+
+STATE = Path(os.environ["RINGTREE_HUB_STATE"])
+PYTHON = Path(sys.executable).parent
+HUB = f"http+unix://{quote(str(STATE / 'sockets' / 'hub.sock'), safe='')}"
+
+c = get_config()  # noqa: F821
+
+# ------------------------------------------------------------ who may log in
+# The users of this system who are in one group. For another authenticator change this line, for example to
+# "generic-oauth" from the package oauthenticator; each learner needs an account of the same name on the system.
+c.JupyterHub.authenticator_class = "pam"
+c.PAMAuthenticator.allowed_groups = {os.environ["RINGTREE_HUB_GROUP"]}
+c.PAMAuthenticator.open_sessions = False
+c.PAMAuthenticator.admin_groups = {os.environ.get("RINGTREE_HUB_ADMINS") or "root"}
+
+# ------------------------------------------------------------ where it listens
+c.JupyterHub.bind_url = os.environ["RINGTREE_HUB_ADDRESS"]
+c.JupyterHub.hub_bind_url = c.JupyterHub.hub_connect_url = HUB
+c.JupyterHub.hub_socket_mode = 0o666
+c.JupyterHub.db_url = f"sqlite:///{STATE / 'private' / 'hub.sqlite'}"
+c.JupyterHub.cookie_secret_file = str(STATE / "private" / "cookie-secret")
+# Servers and proxy go on while the hub is restarted.
+c.JupyterHub.cleanup_servers = False
+c.JupyterHub.cleanup_proxy = False
+c.ConfigurableHTTPProxy.should_start = False
+# A proxy that was started again has no routes: the hub gives them back when it next looks, here every 10 seconds.
+c.JupyterHub.last_activity_interval = 10
+c.ConfigurableHTTPProxy.api_url = f"http+unix://{quote(str(STATE / 'proxy' / 'api.sock'), safe='')}"
+
+# ------------------------------------------------------------ what a learner gets
+c.JupyterHub.spawner_class = Allotment
+c.JupyterHub.concurrent_spawn_limit = 0
+c.Allotment.folders = str(STATE / "run")
+c.Allotment.proxy_group = os.environ["RINGTREE_HUB_PROXY_GROUP"]
+c.Allotment.total_gpus = int(os.environ["RINGTREE_HUB_GPUS"])
+c.Allotment.most_hours = int(os.environ.get("RINGTREE_HUB_HOURS", 12))
+c.Allotment.most_gib = int(os.environ.get("RINGTREE_HUB_GIB", 64))
+c.Allotment.req_cpus = int(os.environ.get("RINGTREE_HUB_CPUS", 1))
+c.Allotment.wrapper = [str(HERE / "enclosed")]
+# Whoever waits in the queue is starting, for the hub: a day is the longest queue.
+c.Spawner.start_timeout = 24 * 3600
+c.Spawner.http_timeout = 180
+c.Spawner.poll_interval = 5
+c.Spawner.default_url = "/lab"
+c.Spawner.cmd = [str(PYTHON / "jupyterhub-singleuser")]
+# An hour without work gives the GPUs back; a page that is merely open is no work.
+IDLE = int(os.environ.get("RINGTREE_HUB_IDLE_SECONDS", 3600))
+c.Spawner.args = [
+    f"--MappingKernelManager.cull_idle_timeout={IDLE}",
+    f"--MappingKernelManager.cull_interval={max(1, min(60, IDLE // 4))}",
+    "--MappingKernelManager.cull_connected=True",
+    f"--TerminalManager.cull_inactive_timeout={IDLE}",
+    f"--ServerApp.shutdown_no_activity_timeout={IDLE}",
+]
+c.Spawner.environment = {
+    "PATH": f"{PYTHON}:/usr/local/bin:/usr/bin:/bin",
+    "LANG": "C.UTF-8",
+    "SLURM_CONF": os.environ["SLURM_CONF"],
+    "JUPYTER_DEFAULT_PROVISIONER_NAME": "ringtree-unix-sockets",
+    "JUPYTER_CONFIG_PATH": str(PYTHON.parent.parent / "jupyter"),  # the teacher's menus are not for learners
+    "GIT_CONFIG_SYSTEM": str(STATE / "gitconfig"),
+}

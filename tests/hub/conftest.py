@@ -1,0 +1,88 @@
+"""A real hub for these tests: `make test-hub`. Where one cannot run, they are skipped, each by its name and with the reason."""
+
+import importlib.util
+import os
+import secrets
+import signal
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+HUB = Path(os.environ.get("RINGTREE_HUB", ROOT / "hub"))
+sys.path[:0] = [str(HUB / "server"), str(ROOT / "tests"), str(Path(__file__).resolve().parent)]
+# Whatever a page might ask from the network fails, as it does where a hub stands alone.
+ONLY_HERE = "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"
+
+
+def reason_to_skip():
+    if "RINGTREE_HUB" not in os.environ or not importlib.util.find_spec("jupyterhub"):
+        return "a hub is tried by `make test-hub`, in its own environment"
+    import browser
+    import parts
+
+    if not browser.find_chromium():
+        return "no Chromium found"
+    return parts.missing()
+
+
+@pytest.fixture(scope="session")
+def hub():
+    """A hub with four pretended GPUs, as `make hub-demo` starts it; the tests are a service of it."""
+    if reason := reason_to_skip():
+        pytest.skip(reason)
+    import parts
+    import people
+
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ended from outside, nothing is left either
+    token = secrets.token_hex(32)
+    hub = parts.Hub(
+        tempfile.mkdtemp(prefix="ringtree-hub-"),
+        ROOT / "book" / "course.py",
+        gpus=4,
+        sharers=8,
+        config=Path(people.__file__).with_name("hub_config.py"),
+        settings={"RINGTREE_HUB_TESTS": token},
+    )
+    hub.admin = people.Administrator(hub, token)
+    try:
+        hub.start()
+        yield hub
+    finally:
+        hub.end()
+
+
+@pytest.fixture(scope="session")
+def chromium(hub):
+    import browser
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        launched = playwright.chromium.launch(executable_path=browser.find_chromium(), args=["--no-sandbox", ONLY_HERE])
+        yield launched
+        launched.close()
+
+
+@pytest.fixture(scope="session")
+def everyone(hub):
+    """Learners by number: `everyone(1)` is the first, made when first asked for."""
+    from people import Learner
+
+    made = []
+
+    def number(which):
+        while len(made) < which:
+            made.append(Learner(hub, *hub.accounts.add()))
+        return made[which - 1]
+
+    return number
+
+
+@pytest.fixture
+def learners(hub, everyone):
+    """The same, and whatever servers a test leaves are stopped after it."""
+    yield everyone
+    for name in hub.accounts.made:
+        hub.admin.stop(name)

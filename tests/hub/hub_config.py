@@ -1,0 +1,12 @@
+"""The hub's own configuration, and a service that may start and stop any learner's server: the tests."""
+
+import os
+from pathlib import Path
+
+load_subconfig(str(Path(os.environ["RINGTREE_HUB"], "server", "jupyterhub_config.py")))  # noqa: F821
+
+c = get_config()  # noqa: F821
+c.JupyterHub.services = [{"name": "tests", "api_token": os.environ["RINGTREE_HUB_TESTS"]}]
+c.JupyterHub.load_roles = [
+    {"name": "tests", "services": ["tests"], "scopes": ["admin:users", "admin:servers", "access:servers", "tokens", "list:users"]}
+]

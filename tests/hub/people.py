@@ -1,0 +1,167 @@
+"""Who uses the hub in its tests: the administrator by the hub's API, learners by their servers' API and in a browser."""
+
+import functools
+import json
+import os
+import pwd
+import subprocess
+import time
+import uuid
+from contextlib import contextmanager
+
+import requests
+import websocket
+
+PATIENCE = 150  # seconds, on two busy cores
+
+
+def wait_for(done, what, seconds=PATIENCE):
+    """What `done()` returns once it is true."""
+    until = time.monotonic() + seconds
+    while not (found := done()):
+        assert time.monotonic() < until, f"waited {seconds} s in vain for {what}"
+        time.sleep(0.3)
+    return found
+
+
+class Administrator:
+    """Starts and stops anybody's server through the hub's API."""
+
+    def __init__(self, hub, token):
+        self.hub, self.headers = hub, {"Authorization": f"token {token}"}
+
+    def ask(self, method, path, **body):
+        url = f"{self.hub.address}/hub/api/{path}"
+        return requests.request(method, url, headers=self.headers, json=body or None, timeout=60)
+
+    def start(self, name, **asked):
+        self.ask("POST", f"users/{name}")  # a user who has never logged in is unknown to the hub
+        answer = self.ask("POST", f"users/{name}/server", **asked)
+        assert answer.status_code in (201, 202), answer.text
+
+    def server(self, name):
+        """The hub's word on a learner's server: a dict with "ready", "pending", …; empty where there is none."""
+        told = self.ask("GET", f"users/{name}?include_stopped_servers").json()
+        return told.get("servers", {}).get("", {})
+
+    def stop(self, name):
+        """Stop a server, or take it out of the queue, and wait until its job has gone."""
+        self.ask("DELETE", f"users/{name}/server")
+        job = self.server(name).get("state", {}) or {}
+        if job.get("job_id"):
+            self.hub.slurm("scancel", job["job_id"])
+        wait_for(lambda: not self.job(name), f"the job of {name} to end")
+        wait_for(lambda: not self.server(name).get("pending") and not self.server(name).get("ready"), f"{name}'s server to stop")
+
+    def job(self, name):
+        """Slurm's words on a learner's jobs, one a line: number, state, GPUs."""
+        return self.hub.slurm("squeue", "--noheader", f"--user={name}", "--format=%i %T %b")
+
+    def progress(self, name):
+        """What the page of a starting server shows, message by message, until the server is ready or has failed."""
+        with requests.get(
+            f"{self.hub.address}/hub/api/users/{name}/server/progress", headers=self.headers, stream=True, timeout=PATIENCE
+        ) as answer:
+            for line in answer.iter_lines(decode_unicode=True):
+                if line.startswith("data:"):
+                    yield json.loads(line[5:])
+
+
+class Learner:
+    """One user of the system and of the hub."""
+
+    def __init__(self, hub, name, password):
+        self.hub, self.name, self.password = hub, name, password
+        account = pwd.getpwnam(name)
+        self.uid, self.gid, self.home = account.pw_uid, account.pw_gid, account.pw_dir
+        self.token = None
+
+    def start(self, **asked):
+        """Ask for a server and wait until it is ready."""
+        self.hub.admin.start(self.name, **asked)
+        wait_for(self.ready, f"{self.name}'s server")
+
+    def ready(self):
+        return self.hub.admin.server(self.name).get("ready")
+
+    def as_user(self, *command, **options):
+        """Run a command as this user, outside any allotment, as over ssh."""
+        drop = ["setpriv", f"--reuid={self.uid}", f"--regid={self.gid}", "--init-groups", "--"]
+        return subprocess.run([*drop, *map(str, command)], capture_output=True, text=True, timeout=60, **options)
+
+    @property
+    def url(self):
+        return f"{self.hub.address}/user/{self.name}"
+
+    def headers(self):
+        if not self.token:
+            self.token = self.hub.admin.ask("POST", f"users/{self.name}/tokens", note="tests").json()["token"]
+        return {"Authorization": f"token {self.token}"}
+
+    @contextmanager
+    def kernel(self, number=None, keep=False):
+        """A notebook's kernel on this learner's server: a function that runs code and returns what it printed or raised.
+
+        number: a kernel that was kept; the function's attribute `number` tells it.
+        """
+        if number is None:
+            answer = requests.post(f"{self.url}/api/kernels", headers=self.headers(), json={}, timeout=60)
+            assert answer.status_code == 201, answer.text
+            number = answer.json()["id"]
+        line = websocket.create_connection(
+            f"{self.url}/api/kernels/{number}/channels".replace("http", "ws", 1), header=self.headers(), timeout=PATIENCE
+        )
+        try:
+            here = functools.partial(run, line)
+            here.number = number
+            yield here
+        finally:
+            line.close()
+            if not keep:
+                requests.delete(f"{self.url}/api/kernels/{number}", headers=self.headers(), timeout=60)
+
+
+def run(line, code):
+    """Run code in a kernel by its websocket; returns its printed text, or "NameOfError: its message"."""
+    header = {"msg_id": uuid.uuid4().hex, "msg_type": "execute_request", "username": "", "session": "tests", "version": "5.3"}
+    content = {"code": code, "silent": False, "store_history": False, "user_expressions": {}, "allow_stdin": False}
+    line.send(json.dumps({"header": header, "parent_header": {}, "metadata": {}, "content": content, "channel": "shell"}))
+    printed = ""
+    while True:
+        told = json.loads(line.recv())
+        if told["parent_header"].get("msg_id") != header["msg_id"]:
+            continue
+        if told["msg_type"] == "stream":
+            printed += told["content"]["text"]
+        elif told["msg_type"] == "error":
+            printed += f"{told['content']['ename']}: {told['content']['evalue']}"
+        elif told["msg_type"] == "status" and told["content"]["execution_state"] == "idle":
+            return printed.strip()
+
+
+# ---------------------------------------------------------------- in a browser
+
+
+@contextmanager
+def at_the_hub(chromium, learner, path="/hub/home", width=1400):
+    """A browser's page where this learner has logged in and follows a link of the hub."""
+    context = chromium.new_context(viewport={"width": width, "height": 900})
+    context.set_default_timeout(PATIENCE * 1000)
+    try:
+        page = context.new_page()
+        page.goto(f"{learner.hub.address}{path}")
+        page.fill("#username_input", learner.name)
+        page.fill("#password_input", learner.password)
+        page.click("#login_submit")
+        yield page
+    finally:
+        if folder := os.environ.get("RINGTREE_HUB_PICTURES"):
+            page.screenshot(path=os.path.join(folder, f"{learner.name}-{int(time.time())}.png"))
+        context.close()
+
+
+def choose(page, **asked):
+    """Fill the page that asks for GPUs, hours and memory, and ask for a server."""
+    for name, value in asked.items():
+        page.select_option(f"#{name}", str(value))
+    page.click("#spawn_form [type=submit]")

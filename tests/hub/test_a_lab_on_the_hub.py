@@ -1,0 +1,72 @@
+"""A learner's whole way: log in, choose GPUs, get the course, do a lab, log out."""
+
+import re
+import shutil
+from pathlib import Path
+
+import people
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+LAB = "labs/release/01-ranks-and-groups/ranks-and-groups.ipynb"
+ANSWERED = ROOT / LAB.replace("release", "source")
+
+SEEN = "lambda: __import__('os').environ['CUDA_VISIBLE_DEVICES']"
+CHECKS = ("all_groups is right", "groups_of is right", "group_mean is right", "halo is right, and at the bound")
+
+
+def written(learner):
+    return (Path(learner.home) / "course" / LAB).read_text()
+
+
+def answer(learner):
+    """What the learner would write into the notebook that the link brought: our answers, through their own account."""
+    theirs = Path(learner.home) / "course" / LAB
+    assert theirs.stat().st_uid == learner.uid and "NotImplementedError" in theirs.read_text()
+    shutil.copyfile(ANSWERED, theirs)  # the owner stays who it was
+
+
+def test_a_learner_logs_in_chooses_two_gpus_does_a_lab_and_logs_out(hub, chromium, learners):
+    learner = learners(1)
+    with people.at_the_hub(chromium, learner, hub.course_link()) as page:
+        people.choose(page, gpus=2, hours=1, gib=4)
+        page.wait_for_url(re.compile("/user/.*/lab/tree/course"))
+        answer(learner)
+        page.goto(f"{learner.url}/lab/tree/course/{LAB}?reset")
+        page.wait_for_selector(".jp-Notebook .jp-CodeCell")
+        page.wait_for_function("document.querySelector('.jp-Notebook-ExecutionIndicator')?.dataset.status === 'idle'")
+        page.click("text=Run >> nth=0")
+        page.click("text=Run All Cells")
+        page.wait_for_selector("text=Ranks and groups: 4 of 4")
+        page.keyboard.press("Control+s")
+        people.wait_for(lambda: all(check in written(learner) for check in CHECKS), "the checks in the saved notebook")
+        figure = page.locator("figure[data-step]")
+        figure.scroll_into_view_if_needed()
+        before = figure.get_attribute("data-step")
+        figure.locator("[data-do=forward], [data-do=next]").first.click()
+        people.wait_for(lambda: figure.get_attribute("data-step") != before, "the player to move", 10)
+
+        page.goto(f"{hub.address}/hub/home")
+        page.click("#stop")
+        page.wait_for_selector("#start:has-text('Start My Server')")
+        page.click("#logout")
+        page.wait_for_selector("text=/Successfully logged out|Sign in/")
+    people.wait_for(lambda: not hub.admin.job(learner.name), "the job to end")
+
+
+def test_the_page_offers_what_the_server_has_and_nothing_else(hub, chromium, learners):
+    learner = learners(1)
+    with people.at_the_hub(chromium, learner, "/hub/spawn") as page:
+        page.wait_for_selector("#gpus")
+        assert page.locator("#gpus option").evaluate_all("all => all.map(each => each.value)") == ["0", "1", "2", "4"]
+    refused = hub.admin.ask("POST", f"users/{learner.name}/server", gpus=3)
+    people.wait_for(lambda: not hub.admin.server(learner.name).get("pending"), "the refusal")
+    assert not hub.admin.server(learner.name).get("ready") and not hub.admin.job(learner.name), refused.text
+
+
+def test_the_ranks_use_exactly_what_was_allotted(hub, learners):
+    learner = learners(1)
+    learner.start(gpus=2)
+    with learner.kernel() as run:
+        assert run("import os; print(os.environ['CUDA_VISIBLE_DEVICES'])") == "0,1"
+        told = run(f"import ringtree; ranks = ringtree.start(2); print(ranks.call({SEEN}))")
+        assert told == "['0,1', '0,1']"

@@ -1,0 +1,56 @@
+"""What may be asked for, and what a learner in the queue is told: no hub is needed."""
+
+import pytest
+from choices import Limits
+from queue_place import gpus_in, tell_place
+
+SERVER = Limits(gpus=4, hours=4, gib=16)
+
+
+def test_a_form_and_a_program_may_ask_for_the_same():
+    assert SERVER.checked({"gpus": ["2"], "hours": ["1"], "gib": ["4"]}) == {"gpus": 2, "hours": 1, "gib": 4}
+    assert SERVER.checked({"gpus": 2, "gib": 4}) == {"gpus": 2, "hours": 1, "gib": 4}
+
+
+TOO_MUCH = [{"gpus": 8}, {"gpus": 3}, {"hours": "99"}, {"gib": "64\n#SBATCH --gres=gpu:4"}, {"gpus": [True]}]
+
+
+@pytest.mark.parametrize("asked", TOO_MUCH)
+def test_what_is_not_on_offer_is_refused_in_a_sentence(asked):
+    with pytest.raises(ValueError, match="was asked for, and this server offers"):
+        SERVER.checked(asked)
+
+
+def test_nothing_else_in_a_request_reaches_the_job():
+    assert SERVER.checked({"cmd": "id", "prologue": "id"}) == {"gpus": 0, "hours": 1, "gib": 2}
+
+
+def test_the_page_shows_what_the_server_has():
+    assert [values for _, values in SERVER.choices().values()] == [[0, 1, 2, 4], [1, 2, 4], [2, 4, 8, 16]]
+    assert '<option value="0">none: the ranks run on the CPU</option>' in SERVER.page()
+
+
+@pytest.mark.parametrize("text, gpus", [("gres:gpu:2", 2), ("gpu:1", 1), ("N/A", 0), ("gres:gpu:a100:4", 4), ("gres/gpu=3", 3)])
+def test_slurms_words_for_gpus(text, gpus):
+    assert gpus_in(text) == gpus
+
+
+LISTING = """RUNNING|7|gres:gpu:2|45:10|None
+RUNNING|8|gres:gpu:1|1:03:00|None
+PENDING|9|gres:gpu:2|1:00:00|(Resources)
+PENDING|10|gres:gpu:1|1:00:00|Priority
+COMPLETED|5|gres:gpu:4|0:00|None"""
+
+
+def test_who_waits_is_told_the_place_what_is_free_why_and_how_long():
+    assert tell_place(LISTING, "9", 4) == (
+        "In the queue: place 1 of 2. You asked for 2 GPUs; 1 of 4 is free. Waiting until enough is free. "
+        "The next server ends in 45:10 at the latest, or when its learner stops it."
+    )
+    second = tell_place(LISTING, "10", 4)
+    assert second.startswith("In the queue: place 2 of 2. You asked for 1 GPU; 1 of 4 is free. Waiting behind others")
+
+
+def test_who_does_not_wait_is_told_nothing():
+    assert tell_place(LISTING, "7", 4) is None
+    assert tell_place("", "9", 4) is None
