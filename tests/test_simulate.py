@@ -936,3 +936,16 @@ def test_checked_finds_a_message_that_nobody_waits_for():
 def test_checked_finds_a_collective_that_nobody_waits_for():
     with pytest.raises(ProgramError, match="rank 0 never waited for its all_reduce"):
         simulate(lambda x, dist: dist.all_reduce(x, async_op=True), [torch.ones(2)] * 2, LINK, checked=True)
+
+
+def test_ranks_that_wait_inside_no_grad_leave_the_callers_mode_as_it_was():
+    @torch.no_grad()
+    def program(x, dist):
+        ring_all_reduce(x, dist)
+
+    simulate(program, [torch.ones(4)] * 4, Link(1.0, 0.0))
+    assert torch.is_grad_enabled()
+    with torch.no_grad():
+        simulate(program, [torch.ones(4)] * 4, Link(1.0, 0.0))
+        assert not torch.is_grad_enabled()
+    assert torch.is_grad_enabled()

@@ -24,6 +24,8 @@ import contextlib
 import gc
 from dataclasses import dataclass
 
+import torch
+
 from ringtree import computing
 from ringtree.cost import Link, Machine
 from ringtree.errors import UsageError
@@ -90,7 +92,9 @@ def simulate(program, inputs, machine, *, gamma=0.0, trace=True, checked=False, 
         used=guard and guard.used,
         read=issued and (lambda: issued[clock.turns[clock.running].number].append(("read", None))),
     )
-    with Deadline(seconds) as deadline, _fewer_collections(), told, computing.inside(clock.computing):
+    # A rank that is left inside torch.no_grad() would hand its mode to the next one, and in the end to the caller.
+    mode = torch.set_grad_enabled(torch.is_grad_enabled())
+    with Deadline(seconds) as deadline, _fewer_collections(), told, computing.inside(clock.computing), mode:
         _run(clock, bodies, messages, deadline)
     if guard is not None:
         guard.check_all_waited_for()

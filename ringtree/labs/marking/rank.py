@@ -68,13 +68,16 @@ class ReturnEncoder(Encoder):
     def tensor(self, value):
         for number, given in enumerate(self.given):
             if isinstance(given, torch.Tensor) and value.dtype is given.dtype and value.nbytes and _in_one_storage(value, given):
-                return ["given", number, list(value.shape), list(value.stride()), value.storage_offset() - given.storage_offset()]
+                return ["given", number, list(value.shape), list(value.stride()), value.storage_offset()]
         return super().tensor(value)
 
 
-def _in_one_storage(one, other):
+def _in_one_storage(one, whole):
+    """Whether `one` lies in what `whole`, a tensor that fills its storage, has."""
     try:
-        return one.untyped_storage().data_ptr() == other.untyped_storage().data_ptr()
+        storage = whole.untyped_storage()
+        fills = whole.is_contiguous() and storage.nbytes() == whole.nbytes
+        return fills and one.untyped_storage().data_ptr() == storage.data_ptr()
     except (RuntimeError, NotImplementedError):  # a tensor of a layout without one
         return False
 

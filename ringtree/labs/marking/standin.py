@@ -296,7 +296,7 @@ class CallDecoder(Decoder):
         whole = self.given[number]
         if min([number, offset, *shape, *strides]) < 0 or not whole.is_contiguous():
             raise NotUnderstood(f"a view {shape}, {strides}, {offset}")
-        return whole.as_strided(shape, strides, whole.storage_offset() + offset)  # beyond its storage it raises
+        return whole.as_strided(shape, strides, offset)  # beyond its storage it raises
 
     def read_view(self, number, dtype, shape, strides, offset):
         here = self.conversation
