@@ -1,6 +1,9 @@
 """Where a waiting job stands in Slurm's queue, in words for the learner who waits. Run."""
 
 import re
+from math import inf
+
+from ringtree.doctor.slurm import seconds_in
 
 REASONS = {
     "Resources": "waiting until enough is free",
@@ -37,16 +40,10 @@ def tell_place(listing, job, total):
     free = f"{free} of {total} {'is' if free == 1 else 'are'} free."
     asked = f"You asked for {wanted} GPU{'s' * (wanted > 1)}; {free}" if wanted else ""
     reason = REASONS.get(mine[4].partition(",")[0].strip("() "), mine[4])
-    ends = sorted((_seconds(each[3]), each[3]) for each in running if gpus_in(each[2]) or not wanted)
+    ends = sorted((_or_never(seconds_in(each[3])), each[3]) for each in running if gpus_in(each[2]) or not wanted)
     soon = f"The next server ends in {ends[0][1]} at the latest, or when its learner stops it." if ends else ""
     return " ".join(filter(None, [place, asked, reason[:1].upper() + reason[1:] + ".", soon]))
 
 
-def _seconds(left):
-    """Slurm's "1-02:03:04", "02:03:04" or "03:04", in seconds."""
-    days, _, rest = left.rpartition("-")
-    try:
-        parts = [int(part) for part in rest.split(":")]
-    except ValueError:
-        return float("inf")
-    return int(days or 0) * 86400 + sum(part * 60**power for power, part in enumerate(reversed(parts)))
+def _or_never(seconds):
+    return inf if seconds is None else seconds
