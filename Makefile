@@ -6,9 +6,13 @@
 # make labs-all   every answer to the labs, live and marked too, and the checks with each of their assertions taken away
 # make notebooks   run the notebooks again and store their outputs, text only
 # make gpu-record   on a machine with an NVIDIA GPU: run everything over NCCL and record it (ARGS=--help)
-# make lock   resolve requirements.txt again into requirements.lock (ARGS=--upgrade: to the newest versions)
+# make lock   resolve requirements.txt again into requirements.lock, and the hub's (ARGS=--upgrade: to the newest versions)
+# make hub    set this server up as a hub; says first what it changes (YES=1: does not ask; ADDRESS=, CERTIFICATE=, KEY=, TEACHER=); as root
+# make hub-remove   undo all of it, save the homes
+# make hub-benchmark   twenty learners at once on a hub of their own: seconds, memory, what failed; as root (ARGS=--help)
 # make hub-demo   a whole JupyterHub with Slurm on loopback, with two accounts; as root (ARGS="--gpus 8": pretend eight)
 # make test-hub   everything that proves the hub: real Slurm, real users, a real browser; as root
+# make test-cluster   the hub before a Slurm of two nodes, and ranks on both; as root
 # make clean  remove what was built (`make distclean`: the environment too)
 
 PYTHON ?= python3
@@ -16,6 +20,7 @@ VENV ?= .venv
 RUN := $(VENV)/bin/python
 READY := $(VENV)/installed
 LOCKS := -c requirements.lock -c requirements-cuda.lock
+HUB_LOCK := hub/server/requirements.lock
 
 ifdef SHARE_GPUS
 export RINGTREE_SHARE_GPUS := $(SHARE_GPUS)
@@ -25,8 +30,9 @@ ifdef SOLUTIONS
 export RINGTREE_SOLUTIONS := $(SOLUTIONS)
 endif
 
-# Tests and notebooks wait more than they compute, and two at a time is what they are tried with.
+# Tests, notebooks and hubs wait more than they compute, and so many at a time is what they are tried with.
 WORKERS ?= 2
+TESTERS ?= 3
 NBVAL := --nbval --nbval-cell-timeout 300 --nbval-sanitize-with tests/nbval_sanitize.cfg
 
 # Kernels that two test workers start at once must not race for ports.
@@ -44,7 +50,7 @@ test: $(READY)
 	@failed=0; \
 	$(RUN) -m pytest $(NBVAL) -n $(WORKERS) --dist loadfile notebooks $(wildcard labs/source) $(ARGS) || failed=1; \
 	$(RUN) book/build.py || failed=1; \
-	$(RUN) -m pytest -n $(WORKERS) --dist loadfile tests $(ARGS) || failed=1; \
+	$(RUN) -m pytest -n $(TESTERS) --dist loadfile tests $(ARGS) || failed=1; \
 	exit $$failed
 
 # The teacher's menus, which nbgrader installs, are not for learners.
@@ -76,42 +82,67 @@ gpu-record: $(READY)
 # In an environment of its own, since the one in $(VENV) may not fit what requirements.txt has become. The oldest
 # Python that README names is the one to take (PYTHON=): what it resolves, newer ones can install. Left out is what
 # differs between machines: torch's builds, which requirements.txt pins, and CUDA's packages, which have their own lock.
+# What the hub needs beside all that has a lock of its own: the book's lock holds for both.
+COMPILE = CUSTOM_COMPILE_COMMAND="make lock" _build/lock/bin/python -m piptools compile --quiet --strip-extras --no-annotate --no-emit-options
 LEFT_OUT = ringtree torch $(shell sed -n 's/==.*//p' requirements-cuda.lock)
 lock:
 	@$(PYTHON) -m venv --clear _build/lock
 	@_build/lock/bin/python -m pip install --quiet --disable-pip-version-check pip-tools==7.6.2
-	@CUSTOM_COMPILE_COMMAND="make lock" _build/lock/bin/python -m piptools compile --quiet --strip-extras --no-annotate \
-	  --no-emit-options $(addprefix --unsafe-package=,$(LEFT_OUT)) --output-file requirements.lock requirements.txt $(ARGS)
+	@$(COMPILE) $(addprefix --unsafe-package=,$(LEFT_OUT)) --output-file requirements.lock requirements.txt $(ARGS)
+	@$(COMPILE) --constraint requirements.lock $$(sed -n 's/==.*//p' requirements*.lock | sed 's/^/--unsafe-package=/') \
+	  --output-file $(HUB_LOCK) hub/server/requirements.txt $(ARGS)
+	@sed -i '/^$$/,$$d' $(HUB_LOCK)
 
 # Learners run what lies here: so it is made from the system's own Python, and no folder on the way may be closed to them.
 HUB ?= _build/hub
-HUB_PYTHON ?= /usr/bin/python3
+HUB_PYTHON ?= $(firstword $(wildcard /usr/bin/python3) $(shell command -v $(PYTHON)))
 HUB_RUN := $(HUB)/python/bin/python
-.PHONY: hub-demo test-hub
+.PHONY: hub hub-remove hub-demo test-hub test-cluster
+CLUSTER := tests/hub/test_two_nodes.py
+
+# A server's programs lie where every user may enter, whatever this checkout is.
+hub hub-remove: SERVER ?= /opt/ringtree-hub
+hub hub-remove: SETTINGS = --hub $(SERVER) $(if $(YES),--yes) $(foreach name,ADDRESS CERTIFICATE KEY TEACHER,$(if $($(name)),--$(shell echo $(name) | tr A-Z a-z) $($(name))))
+
+hub:
+	@HUB_PYTHON=$(HUB_PYTHON) $(HUB_PYTHON) hub/server/install.py install $(SETTINGS) $(ARGS)
+
+hub-remove:
+	@$(HUB_PYTHON) hub/server/install.py remove $(SETTINGS) $(ARGS)
+
+.PHONY: hub-benchmark
+hub-benchmark: $(HUB)/ready
+	@RINGTREE_HUB=$(abspath $(HUB)) $(HUB_RUN) benchmarks/hub.py $(ARGS)
 
 hub-demo: $(HUB)/ready
 	@$(HUB_RUN) $(HUB)/server/demo.py --course book/course.py $(ARGS)
 
 test-hub: $(HUB)/ready
-	@RINGTREE_HUB=$(abspath $(HUB)) $(HUB_RUN) -m pytest $(or $(ARGS),tests/hub)
+	@RINGTREE_HUB=$(abspath $(HUB)) $(HUB_RUN) -m pytest $(or $(ARGS),-n $(WORKERS) --dist loadfile tests/hub --ignore=$(CLUSTER))
 
-$(HUB)/installed: hub/server/requirements.txt $(wildcard hub/server/proxy/*.json) requirements.txt requirements.lock requirements-cuda.lock
-	@command -v $(HUB_PYTHON) >/dev/null || { echo "No $(HUB_PYTHON) found: name a Python 3.11 or newer that every user may execute with 'HUB_PYTHON=/path/to/python3'." >&2; exit 1; }
+test-cluster: $(HUB)/ready
+	@RINGTREE_HUB=$(abspath $(HUB)) $(HUB_RUN) -m pytest $(or $(ARGS),$(CLUSTER))
+
+# npm would keep compiled programs in /tmp, and take from there what anybody may have laid: root does without.
+$(HUB)/installed: hub/server/requirements.txt $(HUB_LOCK) $(wildcard hub/server/proxy/*.json) requirements.txt requirements.lock requirements-cuda.lock
+	@command -v $(HUB_PYTHON) >/dev/null || { echo "No Python found: name one of 3.11 or newer that every user may execute with 'HUB_PYTHON=/path/to/python3'." >&2; exit 1; }
 	@[ -x $(HUB_RUN) ] || $(HUB_PYTHON) -m venv --clear $(HUB)/python
 	@echo "Installing the hub into $(HUB): some minutes the first time"
 	@grep -v '^-e' requirements.txt > $(HUB)/requirements.txt
-	@$(HUB_RUN) -m pip install --disable-pip-version-check --progress-bar on -r $(HUB)/requirements.txt -r hub/server/requirements.txt $(LOCKS)
+	@$(HUB_RUN) -m pip install --disable-pip-version-check --progress-bar on -r $(HUB)/requirements.txt -r hub/server/requirements.txt $(LOCKS) -c $(HUB_LOCK)
 	@mkdir -p $(HUB)/proxy && cp hub/server/proxy/package*.json $(HUB)/proxy
-	@cd $(HUB)/proxy && PATH="$(abspath $(HUB)/python/bin):$$PATH" npm ci --omit=dev --no-fund --no-audit
+	@cd $(HUB)/proxy && PATH="$(abspath $(HUB)/python/bin):$$PATH" NODE_DISABLE_COMPILE_CACHE=1 npm ci --omit=dev --no-fund --no-audit
 	@touch $@
 
 # Package and scripts are copied, not linked to: learners may not be able to enter this folder.
-$(HUB)/ready: $(HUB)/installed pyproject.toml $(wildcard hub/server/*) $(shell find ringtree -name '*.py' -o -name '*.csv' -o -name '*.js' -o -name '*.css' -o -name '*.txt')
+$(HUB)/ready: $(HUB)/installed pyproject.toml $(wildcard hub/server/* hub/server/for_nbgrader/* hub/slurm/*) $(shell find ringtree -name '*.py' -o -name '*.csv' -o -name '*.js' -o -name '*.css' -o -name '*.txt')
 	@rm -rf $(HUB)/source && mkdir -p $(HUB)/source && cp -r pyproject.toml ringtree $(HUB)/source
 	@$(HUB_RUN) -m pip install --quiet --disable-pip-version-check --no-deps --force-reinstall $(HUB)/source
-	@rm -rf $(HUB)/source $(HUB)/jupyter $(HUB)/server
-	@cp -r book/jupyter $(HUB)/jupyter && cp -r hub/server $(HUB)/server
+	@rm -rf $(HUB)/source $(HUB)/jupyter $(HUB)/server $(HUB)/slurm
+	@cp -r book/jupyter $(HUB)/jupyter && cp -r hub/server hub/slurm $(HUB)
 	@touch $@
+
+$(HUB)/ready: $(wildcard hub/server/pages/*)
 
 clean:
 	rm -rf _build .pytest_cache .hypothesis

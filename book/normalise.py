@@ -1,4 +1,4 @@
-"""Make stored notebooks comparable: text only, nothing of the machine or the moment.
+"""Make stored notebooks comparable: text only, nothing of the machine or the moment. And links that JupyterLab can follow.
 
     python book/normalise.py [--execute] [NOTEBOOK …]
 
@@ -8,6 +8,7 @@ top in a fresh kernel.
 
 import argparse
 import copy
+import functools
 import re
 import sys
 from pathlib import Path
@@ -21,6 +22,7 @@ WIDGET = "application/vnd.jupyter.widget-view+json"
 KEPT_METADATA = {"tags", "mystnb", "editable", "deletable", "nbgrader", "slideshow", "jupyter"}
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
 CELL_FILE = re.compile(r"/\S*/ipykernel_\d+/\d+\.py")
+TO_A_PAGE = re.compile(r"\{doc\}`(?:([^`<]+?) *<([^`>]+)>|([^`<]+))`")
 
 
 def stored_notebooks():
@@ -37,12 +39,33 @@ def normalise(notebook):
     found.nbformat, found.nbformat_minor = 4, 5
     count = 0
     for cell in found.cells:
+        if cell.cell_type == "markdown":
+            cell.source = TO_A_PAGE.sub(as_link, cell.source)
         cell.metadata = nbformat.from_dict({key: cell.metadata[key] for key in cell.metadata if key in KEPT_METADATA})
         if cell.cell_type == "code":
             count += 1  # as a run from the top counts; nbval takes a cell without a count as never run
             cell.execution_count = count
             cell.outputs = merged(text_only(output, count) for output in cell.outputs)
     return found
+
+
+def as_link(match):
+    """Sphinx's link to a page as a link to its file, with the page's title: the book and JupyterLab follow that alike."""
+    text, to = match[1], match[2] or match[3]
+    name = to.lstrip("./")
+    for path in (folder / f"{name}{kind}" for folder in (ROOT, ROOT / "notebooks") for kind in (".ipynb", ".md")):
+        if path.is_file():
+            return f"[{text or title_of(path)}]({to}{path.suffix})"
+    return match[0]  # the build says that there is no such page
+
+
+@functools.cache
+def title_of(path):
+    if path.suffix == ".md":
+        source = path.read_text(encoding="utf-8")
+    else:
+        source = nbformat.read(path, as_version=4).cells[0].source
+    return re.search(r"^# (.+)$", source, re.MULTILINE)[1]
 
 
 def text_only(output, count):

@@ -9,6 +9,7 @@ from nbconvert.preprocessors import ClearMetadataPreprocessor, TagRemovePreproce
 from nbgrader.preprocessors import AssignLatePenalties, CheckCellMetadata, IgnorePattern, LimitOutput, SaveAutoGrades
 
 from ringtree.labs.marking.autograding import ExecuteForFeedback, FeedbackPage, Restore, WriteMarks
+from ringtree.labs.marking.collecting import CollectOwn
 
 c = get_config()  # noqa: F821, a name that nbgrader gives this file
 
@@ -35,5 +36,8 @@ c.Autograde.autograde_preprocessors = [
 ]  # fmt: skip
 c.WriteMarks.hidden = "hidden"
 
-# Feedback asks no other server for anything: formulas stand in it as they were written, such as $p-1$.
+# From an exchange nothing is taken but what learners have submitted as themselves.
+c.ExchangeFactory.collect = CollectOwn
+
+# Feedback has the learner's own cells and what was said of them, and asks no other server for anything.
 c.GenerateFeedback.exporter_class = FeedbackPage

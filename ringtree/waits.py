@@ -48,4 +48,4 @@ def describe_place(steps):
         f"{'' if function == '<module>' else f'{function}, '}line {number}: {source}{'…' if source.endswith(('(', '[', '{')) else ''}"
         for function, number, source in steps
     ]
-    return texts[0] if len(texts) == 1 else f"{texts[0]}  →  {texts[-1]}"
+    return "  →  ".join(texts[:1] + texts[1:][-1:]) or "outside the program's own lines"

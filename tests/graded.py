@@ -79,7 +79,7 @@ def list_of_labs():
         told = nbformat.read(path, as_version=4).cells[0].source
         minutes = re.search(r"^\*(\d+) minutes\. ", told, re.MULTILINE)[1]
         own = f"{module.CHAPTER:02}-"
-        needs = [each for each in re.findall(r"{doc}`../../../(notebooks/\d\d-[\w-]+)`", told) if own not in each]
+        needs = [each for each in re.findall(r"\]\(../../../(notebooks/\d\d-[\w-]+)\.ipynb\)", told) if own not in each]
         place = path.relative_to(LABS / "source").with_suffix("")
         others = ", ".join(f"{{doc}}`../{each}`" for each in dict.fromkeys(needs))
         functions = ", ".join(f"`{name}`" for name in module.EXERCISES)

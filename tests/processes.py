@@ -16,17 +16,18 @@ class Processes:
     """A gloo process group of `size` processes.
 
     `call(function, *arguments)` runs a function of a test module on every rank, as
-    function(dist, *arguments), and returns the results by rank, "died" for a rank that did.
+    function(dist, *arguments), and returns the results by rank, "died" for a rank that did. patience: seconds
+    after which torch gives up on a call.
     """
 
-    def __init__(self, size: int):
+    def __init__(self, size: int, patience: float = 30):
         os.environ.setdefault("OMP_NUM_THREADS", "1")
         context = multiprocessing.get_context("spawn")
         self._store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
         self._pipes, self._processes = [], []
         for rank in range(size):
             here, there = context.Pipe()
-            process = context.Process(target=_serve, args=(there, rank, size, self._store.port), daemon=True)
+            process = context.Process(target=_serve, args=(there, rank, size, self._store.port, patience), daemon=True)
             process.start()
             there.close()
             self._pipes.append(here)
@@ -67,7 +68,7 @@ def shared(size: int) -> Processes:
     return processes
 
 
-def _serve(pipe, rank: int, size: int, port: int) -> None:
+def _serve(pipe, rank: int, size: int, port: int, patience: float) -> None:
     import torch
     import torch.distributed as dist
 
@@ -77,7 +78,7 @@ def _serve(pipe, rank: int, size: int, port: int) -> None:
         store=dist.TCPStore("127.0.0.1", port, is_master=False),
         rank=rank,
         world_size=size,
-        timeout=timedelta(seconds=30),
+        timeout=timedelta(seconds=patience),
     )
     while True:
         try:

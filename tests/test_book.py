@@ -213,6 +213,25 @@ def test_a_stored_notebook_is_normalised(path):
     assert normalise.normalise(stored) == stored, f"run python book/normalise.py {name_of(path)}"
 
 
+@pytest.mark.parametrize("path", [*NOTEBOOKS, *sorted(ROOT.glob("labs/release/*/*.ipynb"))], ids=name_of)
+def test_links_to_pages_lead_to_files_so_that_jupyterlab_can_follow_them(path):
+    text = "\n".join(cell.source for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "markdown")
+    assert "{doc}" not in text
+    links = re.findall(r"\]\((?!https?:)([^)#\s]+\.\w+)", text)
+    assert not [link for link in links if not (path.parent / link).is_file()]
+
+
+def test_a_link_of_sphinx_becomes_one_to_the_file_with_its_title():
+    def linked(text):
+        cell = nbformat.v4.new_markdown_cell(text)
+        return normalise.normalise(nbformat.v4.new_notebook(cells=[cell])).cells[0].source
+
+    assert linked("see {doc}`12-ring-or-tree`.") == "see [Ring or tree?](12-ring-or-tree.ipynb)."
+    assert linked("{doc}`scatter <../../../notebooks/07-scatter-gather>`") == "[scatter](../../../notebooks/07-scatter-gather.ipynb)"
+    assert linked("{doc}`../book/glossary`") == "[Glossary](../book/glossary.md)"
+    assert linked("{doc}`no-such-page`") == "{doc}`no-such-page`"  # the build names it
+
+
 @every_notebook
 def test_few_cells_depend_on_the_machine_and_each_asserts_what_the_page_claims(path):
     cells = [cell for cell in code_cells(path) if cell.outputs]

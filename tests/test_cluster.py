@@ -64,20 +64,6 @@ def test_an_engine_without_a_launcher_has_no_rank():
     assert engine.rank_from({}) is None
 
 
-def test_the_slurm_script_starts_engines_that_pin_their_id(tmp_path, monkeypatch):
-    monkeypatch.setattr(launchers.shutil, "which", lambda command: command)
-    monkeypatch.setattr(launchers.pathlib.Path, "home", lambda: tmp_path)
-    arguments, options, folder, local = launchers.choose("slurm", 8, ranks_per_node=4)
-    assert not local and arguments["controller_ip"] == "*"
-    traits = options["SlurmEngineSet"]
-    slurm = arguments["engines"](work_dir=folder, profile_dir=folder, **traits)
-    slurm.write_batch_script(8)
-    script = open(traits["batch_file_name"]).read()
-    assert "#SBATCH --ntasks=8" in script
-    assert "--ntasks-per-node=4" in script
-    assert "-m ringtree.live.engine" in script
-
-
 def test_ssh_ranks_of_a_host_stand_together():
     engines = launchers.SSHEngineSet(engines={"a": 2, "user@b:22": 3})
     places = [engines.place(name) for name in ("a/0", "a/1", "user@b:22/0", "user@b:22/2")]

@@ -81,8 +81,9 @@ def test_a_folder_with_something_else_in_it_is_left_alone(tmp_path):
 
 @pytest.fixture(scope="module")
 def public():
-    """What anybody may read: the chapters, their algorithms, and the hints. A line that stands there gives nothing away."""
+    """What anybody may read: the chapters, their algorithms and hand-written trainings, and the hints. A line that stands there gives nothing away."""
     paths = [*ROOT.glob("notebooks/*.ipynb"), *ROOT.glob("notebooks/scripts/*.py"), *ROOT.glob("ringtree/algorithms/*.py")]
+    paths += ROOT.glob("ringtree/parallel/*.py")
     hints = []
     for path in ROOT.glob("ringtree/labs/exercises/*.py"):
         hints += re.findall(r"^\w*HINTS = \(\n(.*?)^\)", path.read_text(), re.DOTALL | re.MULTILINE)

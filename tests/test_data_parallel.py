@@ -13,6 +13,7 @@ from processes import shared
 from ringtree import Link, data, simulate, traced
 from ringtree.parallel import data_parallel as by_hand
 from ringtree.parallel import model as M
+from ringtree.parallel.__main__ import TECHNIQUES, main
 from ringtree.simulated import training
 
 STEPS = 3
@@ -99,6 +100,18 @@ def test_the_sketch_calls_what_the_hand_form_calls(ranks, way):
     assert sum(nbytes for _, nbytes, _ in live[0]) == 4 * PARAMETERS
 
 
+@pytest.mark.parametrize("size", [2, 3, 8, 64])
+def test_payload_bytes_are_the_parameters_however_many_ranks(size):
+    net = new_model(torch.float32)[1]
+    program = partial(training.data_parallel.step, **WAYS["overlapped"])
+    run = simulate(program, [training.layers_of(net)] * size, Link(10e-6, 1e-9))
+    by_bucket = [sum(each.nbytes for each in bucket) for bucket in by_hand.buckets_of(net.parameters(), 40_000)]
+    for rank in range(size):
+        assert [call.nbytes for call in run.trace.calls if call.rank == rank] == by_bucket
+    assert sum(by_bucket) == 4 * PARAMETERS
+    assert sum(run.trace.bytes_sent) == 2 * (size - 1) * 4 * PARAMETERS
+
+
 def rank_of(dist):
     return dist.get_rank()
 
@@ -157,6 +170,15 @@ def test_buckets_hold_what_they_may_and_come_from_the_end():
     assert training.data_parallel.buckets_of(layers, 100) == [(3, 10), (2, 300), (1, 20), (0, 10)]
 
 
+@pytest.mark.parametrize("counts", [(5, 0), (0, 5), (5, 0, 5)])
+def test_a_tensor_without_elements_has_a_place_in_a_bucket(counts):
+    parameters = [torch.nn.Parameter(torch.zeros(count)) for count in counts]
+    (bucket,) = by_hand.buckets_of(parameters, 100)
+    assert [each.numel() for each in bucket] == [*reversed(counts)]
+    layers = training.layers_of(torch.nn.ParameterList(parameters))
+    assert training.data_parallel.buckets_of(layers, 100) == [(0, sum(counts))]
+
+
 def test_overlap_hides_what_fits_behind_the_backward_pass():
     """Eight equal layers, an all-reduce as long as a layer's backward pass: only the last one is seen."""
     link, size = Link(0.0, 1e-9), 4
@@ -191,32 +213,52 @@ def test_a_transformer_of_the_sketch_has_the_tensors_of_the_model():
         assert (layer.forward, layer.backward) == pytest.approx((seconds, 2 * seconds))
 
 
-def as_script(*arguments, ranks=None):
-    """Run it as a script, under torch.distributed.run where ranks are given: what it printed."""
-    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)] if ranks else []
-    return subprocess.run(
-        [sys.executable, *launcher, "-m", "ringtree.parallel", *arguments],
-        env={**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo0" if sys.platform == "darwin" else "lo"},
-        capture_output=True, text=True, timeout=150,
-    )  # fmt: skip
+# -- as scripts ------------------------------------------------------------------
 
 
-def test_as_a_script_it_prints_the_losses_of_one_process():
-    done = as_script("data_parallel", "--steps", "3", ranks=2)
-    assert done.returncode == 0, done.stderr
+def losses_of_the_script(dist, technique, steps):
+    """What a rank of `python -m ringtree.parallel` has as losses, without the launcher."""
+    return [*TECHNIQUES[technique](torch.device("cpu"), steps)]
+
+
+def alone_as_the_scripts(steps, layers=4):
+    """Losses of one process on the scripts' model and rows, of two ranks."""
     tokens, symbols = M.tokens_of(data.prose())
-    net = M.seeded(lambda: M.GPT(len(symbols)))
-    optimizer = torch.optim.AdamW(net.parameters(), lr=3e-3)
-    wanted = []
-    for rows in M.batches(tokens, 3, 8):
+    net = M.seeded(lambda: M.GPT(len(symbols), layers=layers))
+    optimizer, losses = torch.optim.AdamW(net.parameters(), lr=3e-3), []
+    for rows in M.batches(tokens, steps, 8):
         optimizer.zero_grad()
         loss = M.loss_of(net, rows)
         loss.backward()
         optimizer.step()
-        wanted.append(loss.item())
-    assert [float(loss) for loss in re.findall(r"step +\d+: loss ([\d.]+)", done.stdout)] == pytest.approx(wanted, abs=2e-4)
+        losses.append(loss.item())
+    return losses
 
 
-def test_as_a_script_it_says_how_it_is_started():
-    done = as_script("data_parallel")
-    assert done.returncode == 2 and "these are no ranks: start it as `python -m torch.distributed.run" in done.stderr
+@pytest.mark.parametrize("technique, layers", [("data_parallel", 4), ("sharded", 4), ("tensor_parallel", 4), ("pipeline", 8)])
+def test_a_script_trains_as_one_process(technique, layers):
+    assert shared(2).call(losses_of_the_script, technique, 3)[0] == pytest.approx(alone_as_the_scripts(3, layers), abs=5e-5)
+
+
+def test_started_by_torchrun_it_prints_its_losses():
+    done = subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "ringtree.parallel",
+         "data_parallel", "--steps", "2"],
+        env={**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo0" if sys.platform == "darwin" else "lo"},
+        capture_output=True, text=True, timeout=150,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    first, *steps = done.stdout.splitlines()
+    assert first == "data_parallel: 2 ranks, gloo"
+    told = [re.fullmatch(r"step +(\d+): loss (\d\.\d{4})", line).groups() for line in steps]
+    assert [int(number) for number, _ in told] == [1, 2]
+    assert [float(loss) for _, loss in told] == pytest.approx(alone_as_the_scripts(2), abs=1e-4)
+
+
+@pytest.mark.parametrize("technique", TECHNIQUES)
+def test_without_ranks_it_says_how_it_is_started(technique, capsys, monkeypatch):
+    monkeypatch.delenv("LOCAL_RANK", raising=False)
+    with pytest.raises(SystemExit) as left:
+        main([technique])
+    command = f"python -m torch.distributed.run --nproc-per-node 4 -m ringtree.parallel {technique}"
+    assert left.value.code == 2 and f"these are no ranks: start it as `{command}`" in capsys.readouterr().err

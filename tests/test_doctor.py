@@ -261,10 +261,49 @@ def test_it_looks_at_everything_and_this_machine_can_run_the_suite():
 
 
 def test_one_line(monkeypatch):
-    monkeypatch.setattr(looking, "look", lambda ranks: [fine("a", "well"), note("b", "so-so", "look")])
-    assert doctor.in_a_line(2) == "Nothing is in the way of 2 ranks here."
-    monkeypatch.setattr(looking, "look", lambda ranks: [wrong("b", "bad", "mend it"), wrong("c", "bad", "mend it too")])
-    assert doctor.in_a_line() == "b: bad; mend it (1 more: python -m ringtree.doctor)"
+    monkeypatch.setattr(looking, "look", lambda ranks, **_: [fine("a", "well"), note("b", "so-so", "look")])
+    assert doctor.in_a_line(2) == "This machine: nothing is in the way of 2 ranks."
+    monkeypatch.setattr(looking, "look", lambda ranks, **_: [wrong("b", "bad", "mend it"), wrong("c", "bad", "mend it too")])
+    told = "This machine: b: bad. What to do: mend it (1 more: run `python -m ringtree.doctor` in a terminal)"
+    assert doctor.in_a_line() == told
+
+
+def test_the_line_is_quick_and_opens_no_gpu_and_asks_no_other_program(monkeypatch):
+    """A lab's first cell says it, in a kernel that has PyTorch already."""
+    import torch
+
+    def opened(*_, **__):
+        raise AssertionError("a GPU was opened, or another program started")
+
+    monkeypatch.setattr(subprocess, "Popen", opened)
+    for name in ("is_available", "init", "mem_get_info", "get_device_name"):
+        monkeypatch.setattr(torch.cuda, name, opened)
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert gpus.glance() == (2, [fine("GPUs", "2, not opened")])
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    monkeypatch.setattr(gpus, "_devices", lambda: [])
+    taken = []
+    for _ in range(5):
+        began = time.perf_counter()
+        assert doctor.in_a_line().startswith("This machine: ")
+        taken.append(time.perf_counter() - began)
+    assert min(taken) < 0.3, taken
+
+
+def test_ranks_that_run_already_need_no_more_memory(monkeypatch):
+    monkeypatch.setattr(computer, "_memory", lambda: 200 << 20)
+    assert doctor.in_a_line().startswith("This machine: memory: 200 MiB free, and 4 ranks take about 420 MiB. What to do: ")
+    assert "memory" not in doctor.in_a_line(running=4)
+
+
+def test_a_gpu_that_pytorch_cannot_open_is_in_the_line(monkeypatch):
+    monkeypatch.setattr(gpus, "_devices", lambda: ["/dev/nvidia0"])
+    monkeypatch.setattr(gpus, "_asked", lambda *_: [H100])
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
+    count, (found,) = gpus.glance()
+    assert count == 0 and found.state == WRONG
+    assert doctor.in_a_line().startswith(f"This machine: GPUs: {found.seen}. What to do: {found.do}")
 
 
 def test_the_command(monkeypatch, capsys):

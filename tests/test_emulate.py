@@ -522,7 +522,7 @@ def failing(dist):
     link = emulate(dist, Link(1e-3, 0))
     x = torch.ones(1 + dist.get_rank())
     try:
-        link.broadcast(x, src=0, async_op=True).wait(timedelta(seconds=20))
+        link.broadcast(x, src=0, async_op=True).wait(timedelta(seconds=8))
     except RuntimeError as problem:
         return str(problem)
 

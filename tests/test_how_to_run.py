@@ -1,5 +1,7 @@
 """Every notebook's page says how to run it; a button leads to the hub where one is named, and to none where none is."""
 
+import importlib.util
+import re
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,8 +18,8 @@ import running  # noqa: E402
 PAGES = sorted((ROOT / "_build" / "html" / "notebooks").glob("*.html")) + sorted((ROOT / "_build" / "html" / "labs").rglob("*.html"))
 
 
-def shown(address, name):
-    app = SimpleNamespace(config=SimpleNamespace(hub_address=address))
+def shown(address, name, course=running.COURSE):
+    app = SimpleNamespace(config=SimpleNamespace(hub_address=address, hub_course=course))
     context = {"body": "<h1>Title</h1><p>Text</p><h1>no title</h1>", "pathto": lambda name: f"../{name}.html"}
     running.say_how_to_run(app, name, "page.html", context, None)
     return context
@@ -38,8 +40,25 @@ def test_with_a_hub_line_and_button_lead_to_this_notebook_there(address):
     assert f"{link.scheme}://{link.netloc}{link.path}" == "https://labs.example.org/hub/user-redirect/git-pull"
     asked = parse_qs(link.query)
     assert asked["urlpath"] == ["lab/tree/course/notebooks/06-reduce.ipynb"] and asked["targetPath"] == ["course"]
-    anchors = BeautifulSoup(context["body"], "html.parser").select("p.how-to-run a")
-    assert [each["href"] for each in anchors] == [button["url"], "../book/setup.html"]
+    (line,) = BeautifulSoup(context["body"], "html.parser").select("p.how-to-run")
+    assert line.get_text() == "To run this page: make lab, then notebooks/06-reduce.ipynb, or open it on the hub. Set-up"
+    assert [each["href"] for each in line.select("a")] == [button["url"], "../book/setup.html"]
+
+
+def test_the_link_asks_for_the_course_that_make_hub_puts_there():
+    spec = importlib.util.spec_from_file_location("hub_layout", ROOT / "hub" / "server" / "layout.py")
+    layout = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(layout)
+    (state,) = re.findall(r'^STATE = Path\("(.+)"\)$', (ROOT / "hub" / "server" / "install.py").read_text(), re.MULTILINE)
+    theirs, ours = (urlsplit(link) for link in (layout.course_link(state), running.link_to_hub("", "notebooks/06-reduce")))
+    opened = {"urlpath": ["lab/tree/course/notebooks/06-reduce.ipynb"]}
+    assert ours.path == theirs.path and parse_qs(ours.query) == parse_qs(theirs.query) | opened
+
+
+def test_on_another_hub_the_link_asks_for_the_repository_that_is_named():
+    theirs = "https://git.example.org/course.git"
+    (button,) = shown("https://labs.example.org", "notebooks/06-reduce", theirs)["header_buttons"]
+    assert parse_qs(urlsplit(button["url"]).query)["repo"] == [theirs]
 
 
 def test_a_page_that_is_no_notebook_says_nothing():

@@ -1,15 +1,21 @@
 """What starts beside another of its kind does not race it for a port."""
 
+import json
 import os
 import re
 import socket
 import stat
 import subprocess
 import sys
+import time
+import urllib.error
+import urllib.request
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
 import pytest
+from jupyter_client import BlockingKernelClient
 from live import kernel
 
 ROOT = Path(__file__).parent.parent
@@ -108,3 +114,66 @@ def test_a_kernel_of_the_suite_has_no_port_to_lose():
 def test_make_starts_its_kernels_in_that_way_too(target):
     said = subprocess.run(["make", "-np", target], cwd=ROOT, capture_output=True, text=True).stdout
     assert f"{target}: JUPYTER_DEFAULT_PROVISIONER_NAME := ringtree-unix-sockets\n" in said
+
+
+@contextmanager
+def jupyterlab(home):
+    """JupyterLab as `make lab` starts it, for someone whose home is `home`: its process, its address and its token."""
+    said = subprocess.run(["make", "-np", "lab"], cwd=ROOT, capture_output=True, text=True).stdout
+    (setting,) = re.findall(r"^lab: JUPYTER_CONFIG_PATH := (\S+?)/book/jupyter", said, re.MULTILINE)
+    env = {name: value for name, value in os.environ.items() if not name.startswith("JUPYTER")}
+    env |= {"HOME": str(home), "JUPYTER_CONFIG_PATH": f"{setting}/book/jupyter"}
+    command = [sys.executable, "-m", "jupyter", "lab", "--no-browser", "--allow-root", "--port=0", f"--notebook-dir={home}"]
+    with open(home / "log", "w+") as log, subprocess.Popen(command, env=env, cwd=home, stdout=log, stderr=log) as process:
+        try:
+            until = time.monotonic() + 90
+            while not (told := re.search(r"(http://127\.0\.0\.1:\d+)/lab\?token=(\w+)", (home / "log").read_text())):
+                assert process.poll() is None and time.monotonic() < until, (home / "log").read_text()
+                time.sleep(0.2)
+            yield psutil.Process(process.pid), *told.groups()
+        finally:
+            ours = [process, *psutil.Process(process.pid).children(recursive=True)]
+            process.terminate()
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(60)
+            for each in ours:
+                with suppress(psutil.NoSuchProcess):
+                    each.kill()
+
+
+def asked(url, token="", **what):
+    """A JSON answer of JupyterLab's, or the number of its refusal."""
+    try:
+        request = urllib.request.Request(url, headers={"Authorization": f"token {token}"}, **what)
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return json.load(answer)
+    except urllib.error.HTTPError as error:
+        return error.code
+
+
+@linux
+def test_a_neighbour_reaches_no_channel_of_a_kernel_of_make_lab(tmp_path):
+    with jupyterlab(tmp_path) as (server, address, token):
+        assert asked(f"{address}/api/kernels") == asked(f"{address}/api/kernels", "another") == 403
+        number = asked(f"{address}/api/kernels", token, data=b"{}")["id"]
+        (connection,) = tmp_path.rglob(f"kernel-{number}.json")
+        client = BlockingKernelClient(connection_file=str(connection))
+        client.load_connection_file()
+        client.start_channels(hb=False)  # no beat is heard before the kernel is there, and that would count as death
+        try:
+            client.wait_for_ready(timeout=60)
+            answer = client.execute_interactive("print(6 * 7)", timeout=60, output_hook=lambda message: None)
+            assert answer["content"]["status"] == "ok"
+            folder = Path(client.ip).parent
+            channels = sorted(map(str, folder.iterdir()))
+            assert [stat.S_ISSOCK(os.stat(path).st_mode) for path in channels] == [True] * 5
+            assert stat.S_IMODE(folder.stat().st_mode) == 0o700 and stat.S_IMODE(connection.stat().st_mode) == 0o600
+            if os.geteuid() == 0:  # who else could try it as somebody else
+                done = subprocess.run([sys.executable, "-c", BARGE_IN, *channels], capture_output=True, text=True, timeout=60)
+                assert done.stdout.split() == ["PermissionError"] * 3 * len(channels), done.stderr
+            kernels = [port for each in server.children(recursive=True) for port in each.net_connections("inet")]
+            # ipykernel's own, by which forked children print: it takes, gives nothing, and knows its children by a secret.
+            assert sum(port.status == psutil.CONN_LISTEN for port in kernels) <= 1
+        finally:
+            client.stop_channels()
+    assert not folder.exists()

@@ -13,13 +13,14 @@ from ringtree.collectives import call_names, find
 from ringtree.cost import Link
 
 SIZE = 2
+PATIENCE = 10  # seconds: so long torch looks for a rank that there is not
 SEEDS = range(60)
 
 
 @pytest.fixture(scope="module")
 def group():
     """The ranks of this module, in a list so that they can be replaced."""
-    holder = [Processes(SIZE)]
+    holder = [Processes(SIZE, PATIENCE)]
     yield holder
     holder[0].stop()
 
@@ -29,7 +30,7 @@ def ranks(group):
     """Ranks that live: Gloo ends the process for some calls, which is a refusal too."""
     if not group[0].alive:
         group[0].stop()
-        group[0] = Processes(SIZE)
+        group[0] = Processes(SIZE, PATIENCE)
     return group[0]
 
 

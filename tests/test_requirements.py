@@ -18,7 +18,7 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = ("ringtree", "book", "notebooks", "labs", "tests", "hub", "benchmarks")
 # Not imported by any file of ours, but called by the Makefile, by _config.yml or by the notebooks' magics.
-CALLED = {"jupyterlab", "jupyterlab-myst", "nbval", "pytest-xdist", "jupyter-book", "myst-nb", "sphinx-book-theme"}
+CALLED = {"jupyterlab", "jupyterlab-myst", "nbval", "pytest-xdist", "jupyter-book", "myst-nb", "sphinx-book-theme", "py-spy"}
 
 IN_THE_CLUSTER = {"jupyterhub-kubespawner"}  # asked of what the chart brings; where it is not installed that test is skipped
 CHART = ROOT / "tests" / "hub" / "chart"  # somebody else's, kept to check our values against
@@ -100,6 +100,7 @@ def pulled_in(names):
 
 DIRECT = pins("requirements.txt")
 HUB = pins("hub/server/requirements.txt")
+HUB_LOCKED = pins("hub/server/requirements.lock")  # tests/hub/test_lock.py holds it against what is installed
 LOCKED = pins("requirements.lock")
 CUDA = pins("requirements-cuda.lock")
 BELOW = pulled_in(DIRECT)
@@ -116,7 +117,7 @@ def test_everything_imported_is_in_requirements():
 
 def is_the_hubs(module, where):
     """The hub has an environment of its own, which need not be here: so a module is looked for by its package's name."""
-    pinned = {*pins("hub/server/requirements.txt"), *IN_THE_CLUSTER}
+    pinned = {*HUB, *IN_THE_CLUSTER}
     return where.startswith(("hub/", "tests/hub/")) and any(name.startswith(module.replace("_", "-")) for name in pinned)
 
 
@@ -146,9 +147,12 @@ def test_nothing_is_pinned_at_two_versions():
     twice = {name: (DIRECT[name], LOCKED[name]) for name in DIRECT.keys() & LOCKED.keys() if DIRECT[name] != LOCKED[name]}
     assert not twice, f"requirements.txt and requirements.lock differ: {twice}; run make lock"
     assert not CUDA.keys() & (DIRECT.keys() | LOCKED.keys())
+    assert not HUB_LOCKED.keys() & (CUDA.keys() | LOCKED.keys())
+    other = {name: version for name, version in HUB.items() if {**LOCKED, **HUB_LOCKED}.get(name) != version}
+    assert not other, f"in hub/server/requirements.txt, but not so in a lock: {other}; run make lock"
 
 
-@pytest.mark.parametrize("name", ["requirements.lock", "requirements-cuda.lock"])
+@pytest.mark.parametrize("name", ["requirements.lock", "requirements-cuda.lock", "hub/server/requirements.lock"])
 def test_a_lock_fits_every_machine(name):
     lines = [line for line in (ROOT / name).read_text().splitlines() if line]
     other = [line for line in lines if not re.fullmatch(r"[a-z0-9.-]+==[0-9][a-z0-9.]*|#[^/@]*", line)]
@@ -156,15 +160,19 @@ def test_a_lock_fits_every_machine(name):
 
 
 def test_every_pinned_version_allows_the_pythons_that_the_readme_names():
+    assert not refused_by(BELOW)
+
+
+def refused_by(versions):
+    """Those of the installed {name: version} that are not for every Python that README.md names, with what they want."""
     named = re.findall(r"\b3\.\d+\.\d+\b", (ROOT / "README.md").read_text())
     assert len(named) > 1
-    refused = {
+    return {
         f"{name} {version}": wanted
-        for name, version in BELOW.items()
+        for name, version in versions.items()
         if (wanted := importlib.metadata.metadata(name).get("Requires-Python"))
         and not all(map(SpecifierSet(wanted).contains, named))
     }
-    assert not refused, f"not for every one of Python {', '.join(named)}: {refused}"
 
 
 def test_all_places_name_the_same_oldest_python():

@@ -1,14 +1,19 @@
-"""A learner's server as one job of Slurm: what was chosen, where its socket lies, and its place in the queue. Run."""
+"""A learner's server as one job of Slurm: what was chosen, its place in the queue, and where it listens. Run."""
 
 import asyncio
+import contextlib
+import os
 import pwd
 import shutil
 from pathlib import Path
 from urllib.parse import quote
 
 from batchspawner import JobStatus, SlurmSpawner
+from batchspawner.api import BatchSpawnerAPIHandler
 from choices import Limits
-from queue_place import ASK, tell_place
+from jupyterhub.apihandlers import default_handlers
+from machine import allottable_gib
+from queue_place import ASK, tell_free, tell_place
 from traitlets import Integer, List, Unicode
 
 # The server takes the place of the script's shell: so it hears Slurm's first signal, and stops its kernels itself.
@@ -24,41 +29,104 @@ SCRIPT = """#!/bin/bash
 {% if gpus %}#SBATCH --gres=gpu:{{gpus}}
 {% endif %}
 umask 077
+ulimit -c 0 -u {{processes}}
+[ "$(stat -c %u "/tmp/ringtree-$SLURMD_NODENAME-$SLURM_JOB_ID-lost" 2>/dev/null)" = 0 ] && exit 1
 export TMPDIR=$(mktemp -d "/tmp/ringtree-$SLURMD_NODENAME-$SLURM_JOB_ID-XXXXXX")
 export CUDA_VISIBLE_DEVICES=${CUDA_VISIBLE_DEVICES-}
 exec {{cmd}}
 """
 
 
-class Allotment(SlurmSpawner):
-    """A server that only its learner, the proxy and the hub can reach: it listens at a Unix socket, not at a port."""
+# By this page of batchspawner's a server may set anything of its spawner: also the commands that the hub runs as root.
+default_handlers.remove((r"/api/batchspawner", BatchSpawnerAPIHandler))
 
-    batch_script = SCRIPT
+
+class Allotment(SlurmSpawner):
+    """What all servers share, wherever they listen: the page that asks, the queue, and commands in the learner's name."""
+
     req_srun = ""
     exec_prefix = "/usr/sbin/runuser -u {username} --"
 
-    folders = Unicode(help="the folder that holds one folder a learner, for the server's socket").tag(config=True)
-    proxy_group = Unicode("root", help="the proxy's group, which may connect to the sockets").tag(config=True)
-    wrapper = List(Unicode(), help="a command that the server's own command is given to").tag(config=True)
-    total_gpus = Integer(0, help="GPUs that this server has").tag(config=True)
+    total_gpus = Integer(0, help="GPUs that there are").tag(config=True)
     most_hours = Integer(12, help="the most hours that a learner may ask for").tag(config=True)
     most_gib = Integer(64, help="the most memory that a learner may ask for, in GiB").tag(config=True)
     req_cpus = Integer(1, help="cores a learner").tag(config=True)
+    req_processes = Integer(4096, help="processes and threads a learner may have").tag(config=True)
     req_name = Unicode("ringtree-hub", help="the jobs' name").tag(config=True)
-    req_folder = Unicode()
 
     def limits_here(self):
-        return Limits(self.total_gpus, self.most_hours, self.most_gib)
+        there = allottable_gib(os.environ.get("SLURM_CONF", "/etc/slurm/slurm.conf")) or self.most_gib
+        return Limits(self.total_gpus, self.most_hours, min(self.most_gib, there))
 
     # ------------------------------------------------------------ the page
 
     def _options_form_default(self):
-        return self.limits_here().page()
+        return type(self).page_now
+
+    async def page_now(self):
+        """The page to choose, with what is free when it is asked for."""
+        try:
+            now = tell_free(await self.run_command(ASK), self.total_gpus)
+        except RuntimeError:
+            now = "Slurm does not answer at the moment: no server can be started."
+        return self.limits_here().page(now)
 
     def options_from_form(self, form):
         return self.limits_here().checked(form)
 
-    # ------------------------------------------------------------ the socket
+    # ------------------------------------------------------------ the job
+
+    async def run_command(self, cmd, input=None, env=None):
+        """Without the hub's own variables: the command runs as the learner, who can read them in /proc."""
+        given = {name: os.environ[name] for name in ("PATH", "SLURM_CONF", "LANG") if name in os.environ}
+        return await super().run_command(cmd, input=input, env=given if env is None else env)
+
+    async def submit_batch_script(self):
+        try:
+            job = await super().submit_batch_script()
+        except RuntimeError as error:
+            why = str(error).strip().splitlines()[-1]
+            raise RuntimeError(f"Slurm takes no server now. Ask again in a minute, or tell your administrator: {why}") from error
+        # A hub that dies while the job waits finds it again, and ends it.
+        self.orm_spawner.state = self.get_state()
+        self.user.db.commit()
+        return job
+
+    async def poll(self):
+        """Also asked by a hub that was started anew. It cannot go on waiting for a job: one in the queue leaves it at once."""
+        status = await super().poll()
+        if status is None and self.state_ispending() and not self._spawn_pending:
+            await self.cancel_batch_job()
+            self.clear_state()
+            return 1
+        return status
+
+    async def progress(self):
+        """What the waiting learner reads, whenever it changes."""
+        told = None
+        while True:
+            if self.state_isrunning():
+                yield {"progress": 80, "message": "Allotted. Your server is starting."}
+                return
+            listing = ""
+            with contextlib.suppress(RuntimeError):  # a controller that is away for a while: the place is told when it is back
+                listing = await self.run_command(ASK) if self.job_id else ""
+            say = tell_place(listing, self.job_id, self.total_gpus)
+            if say and say != told:
+                told = say
+                yield {"progress": 10, "message": say}
+            await asyncio.sleep(1)
+
+
+class Enclosed(Allotment):
+    """A server that only its learner, the proxy and the hub can reach: it listens at a Unix socket, not at a port."""
+
+    batch_script = SCRIPT
+
+    folders = Unicode(help="the folder that holds one folder a learner, for the server's socket").tag(config=True)
+    proxy_group = Unicode("root", help="the proxy's group, which may connect to the sockets").tag(config=True)
+    wrapper = List(Unicode(), help="a command that the server's own command is given to").tag(config=True)
+    req_folder = Unicode()
 
     @property
     def folder(self):
@@ -96,32 +164,13 @@ class Allotment(SlurmSpawner):
             env["JUPYTERHUB_SERVICE_URL"] = f"http+unix://{self.server.base_url}"
         return env
 
-    # ------------------------------------------------------------ the job
-
     async def start(self):
-        """Submit the job and wait until it runs, however long the queue; returns the URL of the server's socket."""
+        """Submit the job and wait until its server listens, however long the queue; returns the URL of the server's socket."""
         self.user_options = self.limits_here().checked(self.user_options)
         self.make_folder()
         await self.submit_batch_script()
-        # A hub that dies while the job waits finds it again, and ends it.
-        self.orm_spawner.state = self.get_state()
-        self.user.db.commit()
-        while (status := await self.query_job_status()) != JobStatus.RUNNING:
+        while (status := await self.query_job_status()) != JobStatus.RUNNING or not self.socket.exists():
             if status == JobStatus.NOTFOUND:
                 raise RuntimeError(f"Slurm no longer knows job {self.job_id}: {self.job_status or 'it has ended'}")
             await asyncio.sleep(self.startup_poll_interval)
         return f"http+unix://{quote(str(self.socket), safe='')}"
-
-    async def progress(self):
-        """What the waiting learner reads, whenever it changes."""
-        told = None
-        while True:
-            if self.state_isrunning():
-                yield {"progress": 80, "message": "Allotted. Your server is starting."}
-                return
-            listing = await self.run_command(ASK) if self.job_id else ""
-            say = tell_place(listing, self.job_id, self.total_gpus)
-            if say and say != told:
-                told = say
-                yield {"progress": 10, "message": say}
-            await asyncio.sleep(1)

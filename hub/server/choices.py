@@ -8,14 +8,22 @@ HOURS = (1, 2, 4, 8, 12)
 GIB = (2, 4, 8, 16, 32, 64, 128)
 
 PAGE = """
-<p>What you choose here is yours alone until you stop your server, or its time is over. Others wait for it:
-take what the lab needs, and stop the server when you are done (File, Hub Control Panel, Stop My Server).</p>
-{fields}
+<p>What you choose is yours alone until you stop your server or its time is over. Others may wait for it: take what the lab
+needs, and stop the server when you are done (File, Hub Control Panel, Stop My Server).</p>
+<p id="now">{now}</p>
+<div class="row">{fields}</div>
 """
 FIELD = """
-<div class="mb-3"><label class="form-label" for="{name}">{label}</label>
-<select class="form-select" id="{name}" name="{name}">{options}</select></div>
+<div class="{width} mb-3"><label class="form-label fw-bold" for="{name}">{label}</label>
+<select class="form-select" id="{name}" name="{name}" aria-describedby="{name}-help">{options}</select>
+<div class="form-text" id="{name}-help">{help}</div></div>
 """
+HELP = {
+    "gpus": "Every lab also runs without. If too few are free, you wait in a queue and see your place.",
+    "hours": "Then your server ends, whatever it does. What was saved stays.",
+    "gib": "For notebook and ranks together. Who takes more is stopped.",
+}
+WIDTH = {"gpus": "col-md-6", "hours": "col-md-3", "gib": "col-md-3"}  # of twelve columns, side by side where there is room
 
 
 @dataclass(frozen=True)
@@ -34,13 +42,14 @@ class Limits:
             "gib": ("Memory (GiB)", [value for value in GIB if value <= self.gib] or [self.gib]),
         }
 
-    def page(self):
-        """The form's HTML; first in each list, and so chosen, is the least."""
+    def page(self, now=""):
+        """The form's HTML; first in each list, and so chosen, is the least. now: what is free at this moment, in words."""
         fields = []
         for name, (label, values) in self.choices().items():
             options = "".join(f'<option value="{value}">{self.spoken(name, value)}</option>' for value in values)
-            fields.append(FIELD.format(name=name, label=escape(label), options=options))
-        return PAGE.format(fields="".join(fields))
+            words = {"label": escape(label), "help": escape(HELP[name])}
+            fields.append(FIELD.format(name=name, width=WIDTH[name], options=options, **words))
+        return PAGE.format(now=escape(now), fields="".join(fields))
 
     def spoken(self, name, value):
         return "none: the ranks run on the CPU" if name == "gpus" and value == 0 else str(value)

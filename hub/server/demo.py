@@ -43,7 +43,8 @@ def tell(hub):
     kind = "pretended" if hub.pretended else "real"
     print(f"{hub.address}\n{len(hub.gpus)} GPUs ({kind})", flush=True)
     for _ in range(2):
-        name, password = hub.accounts.add()
+        hub.accounts.add()
+    for name, password in hub.accounts.made.items():
         print(f"user {name}   password {password}", flush=True)
     print(f"The course: {hub.address}{hub.course_link()}\nCtrl-C ends it all.", flush=True)
 

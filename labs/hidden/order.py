@@ -1,8 +1,16 @@
-"""More calls and codes for the lab "Order"."""
+"""More reports, calls and codes for the lab "Order"."""
 
 from ringtree.labs.exercise import Question
 from ringtree.labs.exercises import order as lab
 from ringtree.labs.inputs import whole_numbers
+
+
+def diagnose():
+    """By job: on how many ranks, what each rank's numbers are, and then the ranks that it begins with."""
+    for number, size, filled, ranks in ((1, 3, 4.0, {1, 2}), (2, 12, 1.0, {5, 6}), (1, 4, 4.0, {1, 2, 3}), (2, 4, 1.0, {1, 2})):
+        cause, call = {1: ("stayed away", "all_reduce"), 2: ("circle", "send")}[number]
+        truth = {cause, *ranks, *((rank, call) for rank in ranks)}
+        yield lab._report_question(number, size, truth.__contains__, filled, level=1)
 
 
 def first_difference():
@@ -26,4 +34,4 @@ def agree():
         yield lab._agree_case([other if rank in strange else usual for rank in range(size)], f"{len(strange)} other codes")
 
 
-EXTRA = {"first_difference": first_difference, "agree": agree}
+EXTRA = {"diagnose": diagnose, "first_difference": first_difference, "agree": agree}

@@ -5,7 +5,7 @@
 
     from ringtree import doctor
     doctor.look()                        # a list of `Finding`s
-    doctor.in_a_line()                   # one sentence
+    doctor.in_a_line()                   # the first that is wrong, in one line, quickly: at the head of every lab
 
 `finding` says what a finding is; `computer` looks at memory, limits, threads and folders, `gpus` at GPUs and NCCL,
 `network` at the loopback and the interfaces that were named, `processes` at what earlier ranks have left, `slurm` at what

@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 from dataclasses import dataclass
+from pathlib import Path
 
 from ringtree.doctor.finding import fine, note, wrong
 from ringtree.units import binary_text, count_text
@@ -56,6 +57,27 @@ def seen() -> Gpus:
         modes=tuple(line.rpartition(", ")[2] for line in driver),
         codes=tuple(codes_between(_said("topo", "-m"), count)),
     )  # fmt: skip
+
+
+def inspect():
+    """(how many GPUs PyTorch sees, the findings)."""
+    there = seen()
+    return len(there.names), findings(there)
+
+
+def glance():
+    """The same, and quickly: no GPU is opened, and the driver is asked only where there is one that PyTorch does not see."""
+    import torch
+
+    if count := torch.cuda.device_count():
+        return count, [fine("GPUs", f"{count}, not opened")]
+    driver = _asked("--query-gpu=name") if _devices() else []
+    return 0, [_none(Gpus(cuda=torch.version.cuda, driver=tuple(driver)))]
+
+
+def _devices():
+    """Files of the driver, one for each GPU of this host; whether this process may open them is not said."""
+    return [*Path("/dev").glob("nvidia[0-9]*")]
 
 
 def findings(gpus: Gpus):

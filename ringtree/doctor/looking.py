@@ -6,41 +6,41 @@ from ringtree.errors import UsageError
 from ringtree.units import count_text
 
 
-def look(ranks: int = 4) -> list[Finding]:
+def look(ranks: int = 4, quick: bool = False, running: int = 0) -> list[Finding]:
     """What this machine has for `ranks` ranks: a `Finding` each, GPUs first.
 
+    running: so many of them run already, and have their memory and processes. quick: open no GPU, which would stay open in this
+    process; ask no other program unless there is a GPU that PyTorch does not see; look for no folders that were left.
     Raises UsageError where `ranks` is no whole number from 1 on.
     """
     if not isinstance(ranks, int) or isinstance(ranks, bool) or ranks < 1:
         raise UsageError(f"look({ranks!r}): give how many ranks are to run here, a whole number, 1 or more")
-    seen = gpus.seen()
-    count = len(seen.names)
+    count, of_gpus = gpus.glance() if quick else gpus.inspect()
     return [
-        *gpus.findings(seen),
-        *slurm.findings(count, computer.cores()),
-        computer.memory(ranks),
+        *of_gpus,
+        *slurm.findings(count, computer.cores(), time_left=not quick),
+        computer.memory(ranks - running),
         computer.cores_for(ranks),
         computer.threads(),
         computer.shared_memory(count),
         computer.locked_memory(count, computer.cards()),
         computer.open_files(),
-        computer.processes_allowed(ranks),
+        computer.processes_allowed(ranks - running),
         computer.folder(),
         network.loopback(),
         *network.interfaces(),
         processes.left_behind(),
-        processes.folders(),
+        *([] if quick else [processes.folders()]),
     ]
 
 
-def in_a_line(ranks: int = 4) -> str:
-    """The same in one sentence: what is wrong, or that nothing is."""
-    found = look(ranks)
-    bad = [each for each in found if each.state == WRONG]
+def in_a_line(ranks: int = 4, running: int = 0) -> str:
+    """A quick look in one line, for the head of a notebook: the first thing that is wrong and what to do, or that nothing is."""
+    bad = [each for each in look(ranks, quick=True, running=running) if each.state == WRONG]
     if bad:
-        more = f" ({len(bad) - 1} more: python -m ringtree.doctor)" if len(bad) > 1 else ""
-        return f"{bad[0].topic}: {bad[0].seen}; {bad[0].do}{more}"
-    return f"Nothing is in the way of {count_text(ranks, 'rank')} here."
+        more = f" ({len(bad) - 1} more: run `python -m ringtree.doctor` in a terminal)" if len(bad) > 1 else ""
+        return f"This machine: {bad[0].topic}: {bad[0].seen}. What to do: {bad[0].do}{more}"
+    return f"This machine: nothing is in the way of {count_text(ranks, 'rank')}."
 
 
 def worst(found) -> str:

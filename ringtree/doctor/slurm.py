@@ -5,13 +5,14 @@ import shutil
 import subprocess
 
 from ringtree.doctor.finding import fine, note, wrong
+from ringtree.live.slurm_words import seconds_in
 from ringtree.units import count_text
 
 SOON = 600  # seconds
 
 
-def findings(gpus: int, cores: float, environment=os.environ):
-    """gpus, cores: as many as this process sees."""
+def findings(gpus: int, cores: float, environment=os.environ, time_left=True):
+    """gpus, cores: as many as this process sees. time_left: ask Slurm how long the job may still run."""
     if not (job := environment.get("SLURM_JOB_ID")):
         return
     given = environment.get("SLURM_GPUS_ON_NODE", "0")
@@ -35,7 +36,7 @@ def findings(gpus: int, cores: float, environment=os.environ):
             f"{allotted} allotted, {cores:g} can be used",
             "the administrator has to set ConstrainCores=yes in cgroup.conf",
         )
-    if (left := _seconds_left(job)) is not None and left < SOON:
+    if time_left and (left := _seconds_left(job)) is not None and left < SOON:
         yield note(
             "Slurm's time", f"{left // 60} min left of this job", "save what you need: all ranks and the kernel end with the job"
         )
@@ -49,15 +50,3 @@ def _seconds_left(job):
     except (OSError, subprocess.TimeoutExpired):
         return None
     return seconds_in(said)
-
-
-def seconds_in(text: str) -> int | None:
-    """Slurm's days-hours:minutes:seconds; None for UNLIMITED and the like."""
-    days, _, rest = text.rpartition("-")
-    parts = rest.split(":")
-    if not all(part.isdigit() for part in parts) or not (days == "" or days.isdigit()):
-        return None
-    seconds = 0
-    for part in parts:
-        seconds = 60 * seconds + int(part)
-    return seconds + 86_400 * int(days or 0)

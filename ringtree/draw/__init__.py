@@ -15,6 +15,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
         "costs": ["compare", "curves", "model", "ratios", "residuals", "shares", "times"],
         "machines": ["link_speeds", "model_memory", "node_links", "ranks_on_nodes", "topology_matrix"],
         "picture": ["Picture", "picture"],
+        "pipelines": ["pipeline"],
         "player": ["Player", "player"],
         "ranks": ["before_after", "holdings"],
         "source": ["source"],

@@ -95,7 +95,7 @@ def _of_messages(trace: Trace, before, after) -> Moved:
     """A box that a message may have brought or left as it was; one that was computed has no single origin."""
     if trace.size != len(before):
         raise UsageError(f"the picture of {len(before)} ranks was given a trace of {trace.size}: give one of the same ranks")
-    gave = list(dict.fromkeys((message.src, message.dst) for message in trace))
+    gave = list(dict.fromkeys((message.src, message.dst) for message in trace if message.nbytes))
     made_of = []
     for rank, held in enumerate(after):
         senders = [src for src, dst in gave if dst == rank]

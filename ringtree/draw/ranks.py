@@ -115,7 +115,7 @@ def _one_below_another(held, moved, top):
     """A row for each moment, in it the ranks side by side; `top` pixels are taken by the title."""
     left, ranks = 70, len(held[0])
     column = (WIDE - left) / ranks
-    box = min(38.0, (column - 18) / _most(held))
+    box = min(38.0, (column - 10) / _most(held))
     y, places = top + 34, []
     for row, by_rank in enumerate(held):
         if row:
@@ -226,7 +226,8 @@ def _draw_box(ax, place, value, colour) -> None:
     # About 0.62 of the font size a digit: small enough to stay inside its box, never too small to read.
     low, high = (9.4, 12.0) if narrow() else (11.0, 15.0)
     size = max(low, min(high, (width - 8) / (0.62 * max(len(text), 1))))
-    ax.text(x + width / 2, y + height / 2, text, ha="center", va="center", fontsize=size)
+    upright = len(text) > 1 and not narrow() and 0.62 * size * len(text) > width - 3  # too narrow for it: the text runs upwards
+    ax.text(x + width / 2, y + height / 2, text, ha="center", va="center", fontsize=size, rotation=90 if upright else 0)
 
 
 def _text(value) -> str:

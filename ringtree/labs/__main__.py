@@ -3,6 +3,7 @@
 import argparse
 import dataclasses
 import json
+import shlex
 import sys
 from pathlib import Path
 
@@ -21,6 +22,7 @@ def main(arguments=None):
     mark.add_argument("--hidden", type=Path, help="the folder with the cases that only the teacher has, such as labs/hidden")
     mark.add_argument("--lab", help="the lab's name, where the notebook is called otherwise")
     mark.add_argument("--seconds", type=float, default=300.0, help="in all (default: 300)")
+    mark.add_argument("--enclose", default="", metavar="COMMAND", help="start the learner's processes by this command")
     mark.add_argument("--json", action="store_true", help="print a list of {name, points, most, says} instead")
     mark.set_defaults(run=_mark)
     options = parser.parse_args(arguments)
@@ -48,7 +50,7 @@ def _mark(options):
     from ringtree.labs.marking.processes import guard_this_process
 
     guard_this_process()
-    marks = mark(options.notebook, options.hidden, options.lab, options.seconds)
+    marks = mark(options.notebook, options.hidden, options.lab, options.seconds, shlex.split(options.enclose))
     if options.json:
         print(json.dumps([dataclasses.asdict(each) for each in marks]))
         return 0

@@ -5,42 +5,57 @@ import numbers
 
 import torch
 
-from ringtree.labs.exercise import tensors
 from ringtree.units import count_text
 
 SHOWN = 8  # numbers of a tensor that a message shows
 
 
-def difference(answer, wanted):
-    """(what is wrong, in words; the first place that differs: which tensor, which element), or None where they agree."""
+def difference(answer, wanted, returned="returned", should="should return"):
+    """(what is wrong, in words; the first place that differs: the way to the tensor, and which element), or None where they agree.
+
+    A dict may have more in it than is wanted. returned, should: the words for it.
+    """
+    if isinstance(wanted, dict):
+        for name, other in wanted.items():
+            one = answer.get(name) if isinstance(answer, dict) else None
+            if found := difference(one, other, f"has as {name}", "should have"):
+                return found[0], _inside(name, found[1])
+        return None
     if isinstance(wanted, list | tuple):
         if not isinstance(answer, list | tuple):
-            return f"returned {kind(answer)} and should return {kind(wanted)}", None
+            return f"{returned} {kind(answer)} and {should} {kind(wanted)}", None
         if len(answer) != len(wanted):
-            return f"returned {len(answer)} tensors and should return {len(wanted)}", None
+            return f"{returned} {len(answer)} tensors and {should} {len(wanted)}", None
         for number, (one, other) in enumerate(zip(answer, wanted)):
-            if found := difference(one, other):
-                return f"in place {number} of its list {found[0]}", (number, found[1] and found[1][1])
+            if found := difference(one, other, returned, should):
+                return f"in place {number} of its list {found[0]}", _inside(number, found[1])
         return None
     if not isinstance(wanted, torch.Tensor):
-        same = not isinstance(answer, torch.Tensor) and answer == wanted
-        return None if same else (f"returned {answer!r} and should return {wanted!r}", None)
+        same = isinstance(answer, type(wanted) | numbers.Number) and answer == wanted
+        return None if same else (f"{returned} {short(answer)} and {should} {wanted!r}", None)
     if not isinstance(answer, torch.Tensor):
-        return f"returned {kind(answer)} and should return {kind(wanted)}", None
+        return f"{returned} {kind(answer)} and {should} {kind(wanted)}", None
+    if type(answer) not in (torch.Tensor, torch.nn.Parameter):  # one that says itself what it is equal to
+        return f"{returned} a {type(answer).__name__} and {should} a torch.Tensor, as it was given", None
     if answer.dtype != wanted.dtype:
-        return f"returned numbers of {answer.dtype} and was given {wanted.dtype}", None
+        return f"{returned} numbers of {answer.dtype} and was given {wanted.dtype}", None
     if answer.shape != wanted.shape:
-        return f"returned a tensor of shape {tuple(answer.shape)} and should return {tuple(wanted.shape)}", None
+        return f"{returned} a tensor of shape {tuple(answer.shape)} and {should} {tuple(wanted.shape)}", None
     if torch.equal(answer, wanted):  # asked first, since looking at every number takes ten times as long
         return None
     differ = _differ(answer, wanted)
     if not differ.any():
         return None
     if answer.dtype in (torch.int64, torch.float64) and not _differ(answer.double(), wanted.double(), 1e-6).any():
-        return "returned numbers that are right to six digits alone: have they been a float32 on the way?", None
+        return f"{returned} numbers that are right to six digits alone: have they been a float32 on the way?", None
     first = int(differ.nonzero()[0])
     at = f" (first at [{first // wanted.shape[1]}, {first % wanted.shape[1]}])" if wanted.dim() == 2 else ""
-    return f"returned {show(answer, first)} and should return {show(wanted, first)}{at}{_unwritten(answer, first)}", (0, first)
+    return f"{returned} {show(answer, first)} and {should} {show(wanted, first)}{at}{_unwritten(answer, first)}", ((), first)
+
+
+def _inside(name, place):
+    """The place, seen from the list or dict that has it by this number or name."""
+    return place and ((name, *place[0]), place[1])
 
 
 def _unwritten(answer, place):
@@ -98,19 +113,19 @@ def _number(value):
 def parts(program, case, rank, place):
     """Whose part of an element is missing from a sum, is there too often, or is where it does not belong: in words, or None.
 
-    Runs the program once for each rank, with ones on that rank and zeros elsewhere. place: which tensor of the rank's answer,
-    and which element.
+    Runs the program once for each rank, with ones on that rank and zeros elsewhere. place: the way to a tensor in the rank's
+    answer, and which element.
     """
     missing, often, strange = [], [], []
-    number, element = place
+    way, element = place
     for giver in range(case.size):
         given = tuple(_filled(entry, int(other == giver)) for other, entry in enumerate(case.given))
         outputs, wanted = program(given), case.wanted(given)
-        has, should = (_element(each[rank], number, element) for each in (outputs, wanted))
+        has, should = (_element(each[rank], way, element) for each in (outputs, wanted))
         if has is None or should is None:
             return None
         if 0 < has < should or has > should > 0:
-            often.append(f"rank {giver}'s counts {has:g} times")
+            often.append(f"rank {giver}'s counts {has / should:g} times")
         elif has < should or has != has and should:  # nan: nothing has come
             missing.append(giver)
         elif has > should:
@@ -118,7 +133,7 @@ def parts(program, case, rank, place):
     said = [f"the part of {_ranks(missing)} is missing"] if missing else []
     said += often
     said += [f"the part of {_ranks(strange)} is there and should not be"] if strange else []
-    return f"in element {element} {', '.join(said)}" if said and element is not None else None
+    return f"in element {element} {', '.join(said)}" if said else None
 
 
 def _ranks(numbers):
@@ -131,8 +146,10 @@ def _filled(value, number):
     return torch.full_like(value, number) if isinstance(value, torch.Tensor) else value
 
 
-def _element(value, number, element):
-    found = list(tensors(value))
-    if number >= len(found) or element is None or element >= found[number].numel():
+def _element(value, way, element):
+    try:
+        for each in way:
+            value = value[each]
+        return value.reshape(-1)[element].item()
+    except (LookupError, TypeError, AttributeError):  # on other numbers its answer may be of another form
         return None
-    return found[number].reshape(-1)[element].item()

@@ -16,8 +16,8 @@ from ringtree.live import deadline
 class Examination:
     """Calls one learner's function on the live ranks."""
 
-    def __init__(self, name, ranks, timeout, namespace):
-        self.name, self.ranks, self.timeout = name, ranks, timeout
+    def __init__(self, name, ranks, timeout, namespace, harness=None):
+        self.name, self.ranks, self.timeout, self.harness = name, ranks, timeout, harness
         self.printed = []  # by rank, what the learner's function printed in the last run
         self._carried = carry(name, namespace)
 
@@ -26,7 +26,7 @@ class Examination:
 
         Raises CheckFailed where ranks hang (they are then restarted), raise or die, or where an answer is wrong.
         """
-        result = self.ranks.view.apply_async(onrank.run_case, *self._carried, case.given, case.options)
+        result = self.ranks.view.apply_async(onrank.run_case, *self._carried, case.given, case.options, self.harness)
         outcome = deadline.watch(self.ranks, result, list(range(self.ranks.size)), self.timeout)
         self.printed = [_printed(child) for child in result._children]
         if outcome.errors or outcome.stuck or outcome.died:

@@ -30,8 +30,9 @@ class Case:
     """One run of a rank program.
 
     given: by rank, the arguments before `dist`: tensors, lists of tensors, plain values. wanted(given): by rank, what the
-    function must return; None where nothing is promised. options: named arguments, the same on every rank. machine: where
-    its time is looked at. says: what is special about it, for the learner.
+    function must return; None where nothing is promised, and of a dict what must be in it, beside whatever else. options: named
+    arguments, the same on every rank. machine: where its time is looked at. says: what is special about it, for the learner.
+    holds: what a rank is given, in words; left out, how many numbers and of what type.
     """
 
     given: tuple
@@ -39,6 +40,7 @@ class Case:
     options: dict = field(default_factory=dict)
     machine: Link | Machine = ROUNDS
     says: str = ""
+    holds: str = ""
 
     @property
     def size(self) -> int:
@@ -54,7 +56,7 @@ class Case:
         numbers = count_text(counts[0], "number") if len(counts) == 1 else f"{counts[0]} to {counts[-1]} numbers"
         dtypes = {str(each.dtype).removeprefix("torch.") for given in self.given for each in tensors(given)}
         details = [f"on {count_text(self.size, 'rank')}"]
-        details += [f"{numbers} ({', '.join(sorted(dtypes))}) each"] if dtypes else []
+        details += [self.holds or f"{numbers} ({', '.join(sorted(dtypes))}) each"] if dtypes else []
         details += [f"{name}={getattr(value, '__name__', value)}" for name, value in self.options.items()]
         return ", ".join(details + ([self.says] if self.says else []))
 
@@ -62,15 +64,15 @@ class Case:
 class Run:
     """What a case's run in the simulator showed; made by `ringtree.labs.judging`."""
 
-    def __init__(self, case, program, simulation, kept, outputs):
+    def __init__(self, case, program, simulation, kept, outputs, autograd=False):
         self.case, self.trace, self.makespan = case, simulation.trace, simulation.makespan
         self.kept, self.outputs = kept, outputs  # by rank: the arguments as the function left them, and what it returned
-        self._program = program
+        self._program, self._autograd = program, autograd
 
     @cached_property
     def rounds(self) -> int:
         """Messages one after the other on the longest way, where each takes one second whatever its length."""
-        return round(simulate(self._program, list(self.case.given), ROUNDS, trace=False).makespan)
+        return round(simulate(self._program, list(self.case.given), ROUNDS, trace=False, autograd=self._autograd).makespan)
 
     @property
     def busiest_port(self) -> int:
@@ -109,9 +111,12 @@ class Program:
 
     cases(): the cases, the smallest first. hints: from the gentlest to the plainest. levels: above "right", the easier first.
     builtin: whether torch's collectives and the book's algorithms may be called. keeps: whether what the function is given
-    must stay as it is. adds: whether the answer is a sum of parts, so that a missing part can be named. also(run): complains
+    must stay as it is. adds: whether the answer is a sum of parts, so that a missing part can be named. tells(run, rank,
+    element): where it is not such a sum, how that element of the rank's answer comes about, in words. also(run): complains
     of what else is wrong with a right run, in a sentence, or returns None. live: how many of the cases, from the end, run on
-    live ranks too.
+    live ranks too. harness: what each rank runs in the place of the learner's function, a function of `ringtree.labs.training`
+    that is called as harness(function, *given, dist): it makes a model of what it is given, trains it by the function, and
+    returns what came of that.
     """
 
     cases: Callable
@@ -120,8 +125,10 @@ class Program:
     builtin: bool = False
     keeps: bool = True
     adds: bool = True
+    tells: Callable | None = None
     also: Callable | None = None
     live: int = 1
+    harness: Callable | None = None
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ import torch.distributed as real
 
 from ringtree import algorithms
 from ringtree.collectives import call_names
+from ringtree.parallel import pipeline
 
 
 class Forbidden(Exception):
@@ -32,12 +33,13 @@ def _refusing(function):
 
 @contextlib.contextmanager
 def without_ready_made():
-    """Every algorithm of `ringtree.algorithms`, however it was got at, raises Forbidden in here; so do torch's collectives.
+    """Every algorithm of `ringtree.algorithms`, however it was got at, raises Forbidden in here; so do torch's collectives, and
+    the pipeline of `ringtree.parallel`, which sends messages only.
 
     An algorithm is stopped at its code, not at its name: an import from before, or another name, makes no difference. The
     simulator's collectives run those algorithms, and so stop too.
     """
-    ours = [getattr(algorithms, name) for name in algorithms.__all__]
+    ours = [*(getattr(algorithms, name) for name in algorithms.__all__), *vars(pipeline).values()]
     replaced = {name: getattr(real, name) for name in call_names() if hasattr(real, name)}
     with without(each for each in ours if isinstance(each, types.FunctionType)):
         try:

@@ -25,7 +25,8 @@ def drawn(size: int, length: int, dtype=torch.float32) -> list[torch.Tensor]:
     else:
         pool = torch.randint(-MOST, MOST, (count,), generator=generator)
     digits = {torch.int64: 2**32 + 1, torch.float64: 1 + 2**-30}.get(dtype, 1)
-    return [row.to(dtype) * digits for row in pool.view(size, length)]
+    rows = [row.to(dtype) for row in pool.view(size, length)]
+    return [row * digits for row in rows] if digits > 1 else rows
 
 
 def whole_numbers(count: int, low: int, high: int) -> list[int]:

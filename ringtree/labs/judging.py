@@ -6,12 +6,14 @@ import os
 import time
 import traceback
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 
 from ringtree.labs.comparing import difference, parts
-from ringtree.labs.exercise import Answer, Case, Run
+from ringtree.labs.exercise import Answer, Case, CheckFailed, Run
 from ringtree.labs.forbidding import Forbidden, without, without_ready_made
+from ringtree.labs.patches import put_back
 from ringtree.simulated import ProgramError, simulate
 from ringtree.simulated.deadline import Deadline, TimeIsUp
 from ringtree.units import count_text
@@ -25,7 +27,7 @@ NOT_OURS = "Default process group has not been initialized", "Invalid ``op``"  #
 class Verdict:
     """What came of it. wrong: what is wrong, or "" where the answer is right. runs: how many were made. level: 0 where it is
     right, 1, 2 … for the levels above; None where it is wrong. more: what the next level asks, and what was counted.
-    case: the smallest that failed, and program: the function as it was run there, for whoever draws it."""
+    case: the smallest that ended with something wrong, and program: the function as it was run there, for whoever draws it."""
 
     wrong: str
     runs: int
@@ -38,41 +40,52 @@ class Verdict:
 def judge(name, function, exercise, seconds=10.0):
     """Try `function` on all cases of `exercise`; returns a Verdict. seconds: of real time, for all of it; one run has half of
     that at least, for a right answer on a busy machine."""
-    deadline = time.monotonic() + seconds
     if isinstance(exercise, Answer):
         return _judge_answer(name, function, exercise, seconds)
+    with _one_thread():
+        return _judge_program(name, function, exercise, seconds)
+
+
+def _judge_program(name, function, exercise, seconds):
+    deadline = time.monotonic() + seconds
     runs, cases = [], list(exercise.cases())
     again = next((number for number, case in enumerate(cases) if case.size > 2), 0)
     # One more run finds a function that remembers; and by Gloo's rules a batch gives a list of as many works as it has messages.
     tried = [(case, "nccl") for case in cases]
     tried.insert(again + 1, (cases[again], "gloo"))
     for case, rules in tried:
-        program, where = program_of(function, case), f"{name}, {case}{', run once more' if rules == 'gloo' else ''}"
+        program, where = program_of(function, case, exercise), f"{name}, {case}{', run once more' if rules == 'gloo' else ''}"
         kept, returned = [None] * case.size, [None] * case.size
         try:
             with _conditions(exercise):
                 simulation = simulate(
                     _keeping(program, kept, returned), list(case.given), case.machine, checked=True, rules=rules,
-                    seconds=round(max(seconds / 2, deadline - time.monotonic()), 1),
+                    seconds=round(max(seconds / 2, deadline - time.monotonic()), 1), autograd=exercise.harness is not None,
                 )  # fmt: skip
         except TimeIsUp:  # between two steps, where the simulator cannot say which rank was running
             wrong = f"{where}: it had not ended when its time was up: does it loop?"
-            return Verdict(wrong, len(runs), case=case, program=program)
-        except (Exception, SystemExit) as error:
-            return Verdict(f"{where}: {_told(name, error)}", len(runs), case=case, program=program)
-        run = Run(case, program, simulation, kept, returned)
-        if wrong := _mistake(run, exercise) or (exercise.also and exercise.also(run)):
+            return Verdict(wrong, len(runs))
+        except KeyboardInterrupt:  # the learner's own
+            raise
+        except BaseException as error:
+            return Verdict(f"{where}: {told(name, error)}", len(runs))
+        run = Run(case, program, simulation, kept, returned, exercise.harness is not None)
+        if wrong := _mistake(run, exercise) or exercise.also and exercise.also(run) or _from_nowhere(run, exercise):
             return Verdict(f"{where}: {wrong}.", len(runs), case=case, program=program)
         runs.append(run)
     level, more = _level(exercise, runs)
     return Verdict("", len(runs), level, more)
 
 
-def program_of(function, case):
-    """The function with a case's options, each rank with its own: what one does to a list is nothing to the others."""
+def program_of(function, case, exercise):
+    """The function, in its exercise's harness, with a case's options.
+
+    Each rank has options of its own: what one does to a list is nothing to the others.
+    """
+    called = partial(exercise.harness, function) if exercise.harness else function
 
     def program(*arguments):
-        return function(*arguments, **_anew(case.options))
+        return called(*arguments, **_anew(case.options))
 
     return program
 
@@ -97,9 +110,20 @@ def _keeping(program, kept, returned):
 
 @contextlib.contextmanager
 def _conditions(exercise):
-    """Nothing ready-made, and memory that nobody has written to shows."""
-    with unwritten_memory_shows(), contextlib.nullcontext() if exercise.builtin else without_ready_made():
+    """Nothing ready-made; memory that nobody has written to shows; and what the function replaces is put back."""
+    with put_back(), unwritten_memory_shows(), contextlib.nullcontext() if exercise.builtin else without_ready_made():
         yield
+
+
+@contextlib.contextmanager
+def _one_thread():
+    """The tensors are small: threads of torch's own would only wait for each other."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 @contextlib.contextmanager
@@ -122,7 +146,7 @@ def _mistake(run, exercise):
         said, place = found
         later = [other for other in range(rank + 1, case.size) if wanted[other] is not None]
         others = [other for other in later if difference(run.outputs[other], wanted[other])]
-        reason = _reason(run, exercise, rank, place) if exercise.adds and place and None not in place else None
+        reason = _reason(run, exercise, rank, place) if place else None
         also = f"; {count_text(len(others), 'other rank')} wrong too" if others else ""
         return f"rank {rank} {said}{f': {reason}' if reason else ''}{also}"
     if exercise.keeps:
@@ -132,10 +156,37 @@ def _mistake(run, exercise):
     return None
 
 
+def _from_nowhere(run, exercise):
+    """Complains of a rank that knows what others were given, and has received nothing. In the simulator all are one process."""
+    given, wanted = run.case.given, run.case.wanted(run.case.given)
+    for rank in () if exercise.harness else range(run.case.size):
+        if wanted[rank] is None or run.trace.bytes_received[rank]:
+            continue
+        try:
+            others = run.case.wanted(tuple(each if other == rank else _changed(each) for other, each in enumerate(given)))
+        except Exception:  # these numbers fit no others
+            continue
+        if difference(others[rank], wanted[rank]):
+            return f"rank {rank} knows what others were given and has received no byte: ranks share neither memory nor files"
+    return None
+
+
+def _changed(value):
+    if isinstance(value, list | tuple):
+        return type(value)(map(_changed, value))
+    return 2 * value + 1 if isinstance(value, torch.Tensor) and value.dtype is not torch.bool else value
+
+
 def _reason(run, exercise, rank, place):
+    if exercise.tells:
+        return exercise.tells(run, rank, place[1])
+    if not exercise.adds:
+        return None
+
     def outputs(given):
-        with _conditions(exercise):
-            return simulate(run._program, list(given), run.case.machine, trace=False, seconds=2.0).outputs
+        with _conditions(exercise), contextlib.redirect_stdout(None):  # on other numbers than those that are shown
+            machine, autograd = run.case.machine, exercise.harness is not None
+            return simulate(run._program, list(given), machine, trace=False, seconds=2.0, autograd=autograd).outputs
 
     try:
         return parts(outputs, run.case, rank, place)
@@ -167,7 +218,7 @@ def _judge_answer(name, function, exercise, seconds):
         if question.level > reached:
             break
         try:
-            with Deadline(max(seconds / 2, deadline - time.monotonic())), without(exercise.without):
+            with Deadline(max(seconds / 2, deadline - time.monotonic())), put_back(), without(exercise.without):
                 answer = function(*_anew(question.arguments))
             wrong = question.wrong(answer)
         except Forbidden:
@@ -175,8 +226,10 @@ def _judge_answer(name, function, exercise, seconds):
             wrong = f"it calls {names}: here you are to do without."
         except TimeIsUp:
             wrong = "had not ended when its time was up: does it loop?"
-        except (Exception, SystemExit) as error:
-            wrong = _told(name, error)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            wrong = told(name, error)
         if wrong and question.level == 0:
             return Verdict(f"{name}, {question.says}: {wrong}", runs)
         if wrong:
@@ -185,18 +238,23 @@ def _judge_answer(name, function, exercise, seconds):
     return Verdict("", runs, reached, more)
 
 
-def _told(name, error):
+def told(name, error):
     """An error of the learner's function, in a sentence, with the line that it comes from."""
     if isinstance(error, NotImplementedError):
         return f"it is not yet written: replace `raise NotImplementedError` in {name}."
     if isinstance(error, Forbidden):
         return "it calls a collective of torch's, or an algorithm of this book: here you are to write it yourself, with messages."
-    if isinstance(error, ProgramError):
+    if isinstance(error, ProgramError | CheckFailed):
         return str(error)
     place = f"  [{place}]" if (place := _own_line(error)) else ""
-    if any(words in str(error) for words in NOT_OURS):
+    try:
+        text = str(error)
+    except Exception:  # it is the learner's class
+        text = ""
+    if any(words in text for words in NOT_OURS):
         return f"it calls torch.distributed itself: take all from the `dist` that it is given, P2POp and isend too{place}"
-    return f"{type(error).__name__}: {error}{place}"
+    text = text if len(text) < 500 else f"{text[:500]} …"
+    return f"{type(error).__name__}{text and f': {text}'}{place}"
 
 
 def _own_line(error):

@@ -1,6 +1,8 @@
 """An open lab, as a learner sees it: `check` says what is still wrong, `hint` helps a step at a time."""
 
+import contextlib
 import importlib
+import io
 import pkgutil
 import sys
 from html import escape
@@ -8,16 +10,19 @@ from html import escape
 from IPython import get_ipython
 from IPython.display import display
 
+from ringtree import doctor
 from ringtree.errors import UsageError
 from ringtree.labs import exercises, marks
 from ringtree.labs.examination import Examination, learners
 from ringtree.labs.exercise import CheckFailed, Program
-from ringtree.labs.judging import judge, program_of
+from ringtree.labs.judging import judge, program_of, told
 from ringtree.live import cluster
 from ringtree.live.cells import say
+from ringtree.trace import Trace
 from ringtree.units import count_text
 
 NEEDED = 4  # ranks that a lab's live cases are made for
+PRINTED = 20_000  # characters of what a function prints that a check shows: more would fill the notebook
 
 
 def names() -> list[str]:
@@ -36,14 +41,17 @@ def open(name, ranks, timeout=10.0, namespace=None):
 
     timeout: seconds that a check may take in the simulator, and one live run, before what the learner wrote counts as hung.
     namespace: where the learner's functions are; left out, the notebook's own names.
+    In a notebook a line says first whether something is wrong with this machine.
     Raises UsageError where there is no such lab, or too few ranks for it.
     """
     if name not in (labs := names()):
         raise UsageError(f"there is no lab called {name!r}; these there are: {', '.join(labs)}")
-    if ranks.size != NEEDED:
-        raise UsageError(f"this lab needs {NEEDED} ranks and was given {ranks.size}: run `ranks = ringtree.start({NEEDED})`")
+    if (given := getattr(ranks, "size", repr(ranks))) != NEEDED:
+        raise UsageError(f"this lab needs {NEEDED} ranks and was given {given}: run `ranks = ringtree.start({NEEDED})`")
+    shell = get_ipython()
+    if shell:
+        print(doctor.in_a_line(NEEDED, running=NEEDED))
     if namespace is None:
-        shell = get_ipython()
         namespace = shell.user_ns if shell else vars(sys.modules["__main__"])
     return Lab(name, module_of(name), ranks, timeout, namespace)
 
@@ -66,10 +74,14 @@ class Lab:
         First in the simulator, on many numbers of ranks, under NCCL's rules; then on the live ranks.
         """
         exercise = self._exercise(name)
-        verdict = judge(name, learners(name, self._namespace), exercise, self._timeout)
+        try:
+            with _some_of_what_is_printed():
+                verdict = judge(name, learners(name, self._namespace), exercise, self._timeout)
+        except KeyboardInterrupt:
+            raise CheckFailed(f"{name}: interrupted before it was decided.") from None
         if verdict.wrong:
             marks.note(self.name, name, None)
-            _show(verdict)
+            _show(verdict, exercise)
             raise CheckFailed(verdict.wrong)
         in_simulator = f"{count_text(verdict.runs, 'run')} in the simulator"
         tried = in_simulator if isinstance(exercise, Program) else count_text(verdict.runs, "case")
@@ -86,29 +98,27 @@ class Lab:
             print(verdict.more)
 
     def _live(self, name, exercise):
-        examine = Examination(name, self._live_ranks(), self._timeout, self._namespace)
+        examine = Examination(name, self._live_ranks(), self._timeout, self._namespace, exercise.harness)
         cases = [case for case in exercise.cases() if case.size == NEEDED]
         try:
             for case in cases[-exercise.live :]:
                 examine.run(case)
         except CheckFailed:
             marks.note(self.name, name, None)
-            for rank, text in enumerate(examine.printed):  # of the run that failed alone
-                say(sys.stdout, rank, text)
+            with _some_of_what_is_printed():
+                for rank, text in enumerate(examine.printed):  # of the run that failed alone
+                    say(sys.stdout, rank, text)
             raise
 
     def watch(self, name):
-        """The step player on a run of the learner's function on 4 simulated ranks."""
-        from ringtree.draw import player
-        from ringtree.simulated import follow
-
+        """The step player on a run of the learner's function on 4 simulated ranks; of a training, the time that it takes."""
         exercise = self._exercise(name)
         case = next(case for case in exercise.cases() if case.size == NEEDED and case.nbytes)
-        program = program_of(learners(name, self._namespace), case)
+        program = program_of(learners(name, self._namespace), case, exercise)
         try:
-            return player(follow(program, list(case.given)), title=f"{name}, {case}")
+            return _picture(program, case, exercise, f"{name}, {case}")
         except Exception as error:
-            raise CheckFailed(f"{name}, {case}, cannot be drawn: {error}") from None
+            raise CheckFailed(f"{name}, {case}, cannot be drawn: {told(name, error)}") from None
 
     def hint(self, name, level=None):
         """Show the hints for `name`, folded; or one of them, counted from 1."""
@@ -139,18 +149,51 @@ class Lab:
         return "\n".join([f"{self._module.TITLE}: {sum(line[0] == '✓' for line in lines)} of {len(lines)}", *lines])
 
 
-def _show(verdict):
-    """The step player on the run that failed, where it ended and its chunks can be followed."""
+@contextlib.contextmanager
+def _some_of_what_is_printed():
+    """What is printed in here shows, but for what is too much."""
+    with contextlib.redirect_stdout(_Some(sys.stdout)) as some:
+        yield
+    if some.left < 0:
+        print(f"\n… and {-some.left:,} characters more")
+
+
+class _Some(io.TextIOBase):
+    def __init__(self, shown):
+        self.shown, self.left = shown, PRINTED
+
+    def write(self, text):
+        self.shown.write(text[: max(0, self.left)])
+        self.left -= len(text)
+        return len(text)
+
+    def flush(self):
+        self.shown.flush()
+
+
+def _show(verdict, exercise):
+    """The run that failed, where it ended and can be drawn. What hangs is not run once more."""
     if verdict.case is None or get_ipython() is None:
         return
-    from ringtree.draw import player
-    from ringtree.simulated import follow
-
     try:
-        figure = player(follow(verdict.program, list(verdict.case.given)), title=f"Your program, {verdict.case}")
-    except Exception:  # it hung, raised, or sent nothing: then the report is all there is
+        with contextlib.redirect_stdout(None):  # what it prints has been shown
+            figure = _picture(verdict.program, verdict.case, exercise, f"Your program, {verdict.case}")
+    except Exception:  # it sent nothing, or does something else now: then the report is all there is
         return
     display(figure)
+
+
+def _picture(program, case, exercise, title):
+    """Where every chunk goes, in the step player; of a training, when each rank computes, and which collectives it calls."""
+    from ringtree.draw import player, timeline
+    from ringtree.simulated import follow, simulate
+    from ringtree.simulated.dist import of_a_collective
+
+    if exercise.harness:
+        trace = simulate(program, list(case.given), case.machine, autograd=True).trace
+        messages = [each for each in trace if not of_a_collective(each)]
+        return timeline(Trace(messages, size=trace.size, spans=trace.spans, calls=trace.calls, label=trace.label), title=title)
+    return player(follow(program, list(case.given)), title=title)
 
 
 class _Folded:

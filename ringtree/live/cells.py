@@ -100,6 +100,7 @@ class RankMagics(ParallelMagics):
     def parallel_execute(self, cell, block=None, groupby="type", save_name=None, **_):
         """Run `cell` on the view's targets; wait with a deadline; show output by rank."""
         ranks = self.ranks
+        ranks.check_allotment()
         block = self.view.block if block is None else block
         try:
             result = self.view.execute(cell, silent=False, block=False)

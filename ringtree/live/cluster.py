@@ -13,6 +13,7 @@ import os
 import pickle
 import shutil
 import signal
+import socket
 import subprocess
 import threading
 import time
@@ -27,7 +28,7 @@ from ringtree.live.diagnosis import Diagnosis, stack_file
 from ringtree.waits import name_ranks
 
 ENGINES_READY_SECONDS = 60  # for engines of this machine
-REMOTE_READY_SECONDS = 600  # a batch queue may take its time
+REMOTE_READY_SECONDS = 600  # other machines load their programs over a network, all at once
 
 
 def start(
@@ -51,7 +52,8 @@ def start(
         the cell says `--timeout`. The process group itself gives up after twice as long.
     engines: "fork" or "local" for this machine, "mpi", "slurm", or a dict from ssh host to
         number of ranks. Left out: "fork" on Linux, "local" elsewhere.
-    ranks_per_node: with "slurm", how many ranks a node takes.
+    ranks_per_node: with "slurm", how many ranks a node takes. Left out: as many as a node has GPUs, where it has some;
+        else as Slurm places them.
     options: further configuration for ipyparallel's launchers, {"Class": {"trait": value}}.
 
     Returns `Ranks`. Raises UsageError with one sentence on arguments that cannot work.
@@ -117,8 +119,9 @@ class Ranks:
 
     def _start(self):
         backend, share_gpus, engines, ranks_per_node, options = self._wanted
-        arguments, needed, self.folder, self.local = launchers.choose(engines, self.size, ranks_per_node)
+        arguments, needed, self.folder, self.local = launchers.choose(engines, self.size, ranks_per_node, options)
         self._owner = os.getpid()
+        self.job = None  # Slurm's, where it started them
         self.running = True
         try:
             self._start_engines(arguments, [needed, options])
@@ -129,6 +132,7 @@ class Ranks:
 
     def _start_engines(self, arguments, options):
         self.cluster = launchers.new_cluster(self.size, self.folder, self.local, arguments, options)
+        self.patience = ENGINES_READY_SECONDS if self.local else REMOTE_READY_SECONDS
         try:
             self.cluster.start_cluster_sync()
         except subprocess.CalledProcessError as error:
@@ -136,13 +140,17 @@ class Ranks:
                 f"{error.cmd[0]} could not start the ranks: it exited with code {error.returncode}, "
                 "having said why in the kernel's log; mend that, or leave engines= out"
             ) from error
-        self._wait_for_engines(ENGINES_READY_SECONDS if self.local else REMOTE_READY_SECONDS)
+        if job := launchers.slurm_job(self.cluster):
+            job.wait_until_allotted()
+            self.job = job
+        self._wait_for_engines()
         self.view = self.client[list(range(self.size))]
         self.view.block = True
 
-    def _wait_for_engines(self, seconds):
-        until = time.monotonic() + seconds
+    def _wait_for_engines(self):
+        until = time.monotonic() + self.patience
         while True:
+            self.check_allotment()
             self.client = self.cluster.connect_client_sync()
             try:
                 self.client.wait_for_engines(self.size, interactive=False, timeout=1)
@@ -156,62 +164,46 @@ class Ranks:
                     words = self.diagnosis.last_words(missing[0]) if missing else None
                     raise RuntimeError(
                         f"{name_ranks(missing)} did not start: "
-                        + (f"the last words were {words!r}" if words else f"not within {seconds} s, and without a word")
+                        + (f"the last words were {words!r}" if words else f"not within {self.patience} s, and without a word")
+                        + "; in a terminal `python -m ringtree.doctor` looks for what stands in the way"
                     ) from None
 
     def _join(self, backend, share_gpus):
-        found = self._each(joining.place)
+        found = self._each(joining.place, [(None if self.local else socket.gethostname(),)] * self.size)
         hosts = [place["host"] for place in found]
         gpus = {place["host"]: place["gpus"] for place in found}
         self.backend, devices, self.remark = placement.choose_backend(self.size, hosts, gpus, backend, share_gpus)
         self.places = placement.places(found, devices)
         shared = len(set(zip(hosts, devices))) < self.size and self.backend == "nccl"
-        address, port, file = self._meet([place["address"] for place in found], one_host=len(gpus) == 1)
+        reached = [place["alone"] if len(gpus) == 1 else (place["address"], place["interface"]) for place in found]
+        address, port, file = self._meet(reached[0][0], one_host=len(gpus) == 1)
+        environments = placement.environments(self.places, address, port, shared)
         self.threads = self._each(
             joining.join,
             [
-                (
-                    rank,
-                    self.size,
-                    place.device,
-                    {
-                        "MASTER_ADDR": address,
-                        "MASTER_PORT": str(port),
-                        "RANK": str(rank),
-                        "WORLD_SIZE": str(self.size),
-                        "LOCAL_RANK": str(place.local_rank),
-                        "LOCAL_WORLD_SIZE": str(hosts.count(place.host)),
-                        "GROUP_RANK": str(place.node),
-                        **({"NCCL_HOSTID": f"rank{rank}", **placement.SHARED_GPU} if shared else {}),
-                    },
-                    file,
-                    self.backend,
-                    2 * self.timeout,
-                    stack_file(self.folder, rank),
-                )
-                for rank, place in enumerate(self.places)
+                (rank, self.size, place.device, environment, interface, file, self.backend, 2 * self.timeout, stacks)
+                for rank, (place, environment, (_, interface)) in enumerate(zip(self.places, environments, reached))
+                for stacks in [stack_file(self.folder, rank)]
             ],
         )
 
-    def _meet(self, addresses, one_host):
-        """Where ranks meet: (address, port, file). On one host that is a file, and nobody else can reach it.
+    def _meet(self, address, one_host):
+        """Where ranks meet: (address, port, file). A file, wherever all ranks see the cluster's folder: nobody else can reach it.
 
         The address and the port are then for programs that read MASTER_ADDR and MASTER_PORT to make a store of their own.
         """
-        first = self.client[0]
-        if one_host:
-            port = first.apply_async(joining.free_port).get(ENGINES_READY_SECONDS)
-            return "127.0.0.1", port, os.path.join(self.folder, "meeting")
-        port = first.apply_async(joining.open_store, addresses[0], self.size).get(ENGINES_READY_SECONDS)
-        self._each(joining.meet_at_store, [(addresses[0], port, self.size)] * (self.size - 1), range(1, self.size))
-        return addresses[0], port, None
+        if one_host or all(self._each(joining.can_lock, [(self.folder,)] * self.size)):
+            return address, self._each(joining.free_port, [(address,)], [0])[0], os.path.join(self.folder, "meeting")
+        (port,) = self._each(joining.open_store, [(address, self.size)], [0])
+        self._each(joining.meet_at_store, [(address, port, self.size)] * (self.size - 1), range(1, self.size))
+        return address, port, None
 
     def _each(self, function, arguments=None, ids=None):
         """Run a set-up function on every rank at once; a rank that dies meanwhile is an error."""
         ids = list(range(self.size)) if ids is None else list(ids)
         arguments = arguments or [()] * len(ids)
         waiting = [self.client[i].apply_async(function, *a) for i, a in zip(ids, arguments)]
-        return [result.get(ENGINES_READY_SECONDS) for result in waiting]
+        return [result.get(self.patience) for result in waiting]
 
     def restart(self):
         """End all ranks, whatever they are doing, and start them afresh: their variables are gone."""
@@ -286,6 +278,13 @@ class Ranks:
     def _check_running(self):
         if not self.running:
             raise UsageError("these ranks were stopped: call ringtree.start again")
+        self.check_allotment()
+
+    def check_allotment(self):
+        """Raise RankDied where Slurm has ended the job that the ranks were; they count as stopped then."""
+        if self.job and (why := self.job.ended()):
+            self.stop()
+            raise deadline.RankDied(why)
 
     def __repr__(self):
         return placement.as_text(self.places, self.backend, self.remark) if self.running else f"{self.size} ranks, stopped"

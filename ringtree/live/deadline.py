@@ -66,6 +66,8 @@ def finish(ranks, result, ids, seconds, tell=None, show=None):
         show()
     if not (outcome.errors or outcome.died or outcome.stuck):
         return [outcome.results[i] for i in ids]
+    if outcome.died:
+        ranks.check_allotment()  # what has ended all ranks is more to the point than how each ended
     report, details = describe(ranks, outcome, ids)
     if not (outcome.died or outcome.stuck):
         raise RankError(report, details)

@@ -144,6 +144,9 @@ class Diagnosis:
         return [i for i in range(self._ranks.size) if self.is_gone(i)]
 
     def is_gone(self, i):
+        job = self._ranks.job
+        if job and i in job.dead_ranks():
+            return True
         if not self.is_here(i):
             return i not in self._ranks.client.ids
         try:
@@ -153,6 +156,8 @@ class Diagnosis:
 
     def exit_code(self, i):
         """How a dead rank ended: its exit code, or minus the number of the signal; None where unknown."""
+        if self._ranks.job:
+            return self._ranks.job.dead_ranks().get(i)
         pid, cluster = self._ranks.places[i].pid, self._ranks.cluster
         if isinstance(cluster.controller, launchers.Forked):
             return launchers.fork_server().ask("exit_codes", pids=[pid])["codes"][str(pid)]

@@ -11,11 +11,11 @@ from ringtree.live import works
 PACKAGE = os.path.dirname(os.path.dirname(__file__)) + os.sep
 STANDARD = os.path.dirname(os.__file__) + os.sep
 ALGORITHMS = os.path.join(PACKAGE, "algorithms")
-SHOWN_ROOMS = ALGORITHMS, os.path.join(PACKAGE, "measure")  # programs that a reader runs
+SHOWN_ROOMS = ALGORITHMS, *(os.path.join(PACKAGE, room) for room in ("measure", "parallel"))  # programs that a reader runs
 
 
 def is_readers(filename):
-    """Cells, scripts, and this package's algorithms and measuring: not Python's, a library's or our own insides."""
+    """Cells, scripts, and this package's algorithms, techniques of training and measuring: not Python's, a library's or our own insides."""
     if filename.startswith((get_tmp_directory(), *SHOWN_ROOMS)):
         return True
     return filename.endswith(".py") and not filename.startswith((PACKAGE, STANDARD)) and "site-packages" not in filename

@@ -3,12 +3,14 @@
 `ringtree.live.cluster` sends these functions to the engines, which import them by name.
 """
 
+import contextlib
 import datetime
 import inspect
 import os
 import pickle
 import socket
 
+import psutil
 from IPython import get_ipython
 
 from ringtree.live import frames, speech, whereabouts, works
@@ -16,22 +18,48 @@ from ringtree.live import frames, speech, whereabouts, works
 _store = None  # must live as long as the rank
 
 
-def place():
-    """What the kernel needs to know to choose a backend: pid, host, address, GPUs here."""
+def place(kernels_host):
+    """What the kernel needs to know to choose a backend: pid, host, GPUs here, and how other hosts reach this one.
+
+    kernels_host: the name of the notebook's host; None where that is this one. `address` and `interface` are then
+    loopback's, as `alone` is always.
+    """
     import torch
 
     gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    return {"pid": os.getpid(), "host": socket.gethostname(), "address": _address(), "gpus": gpus}
+    alone = "127.0.0.1", _loopback()
+    address, interface = _address(kernels_host) if kernels_host else alone
+    return {
+        "pid": os.getpid(), "host": socket.gethostname(), "gpus": gpus, "address": address, "interface": interface, "alone": alone
+    }  # fmt: skip
 
 
-def _address():
-    """This host's address as other hosts see it: a host's own name often means 127.0.1.1."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.connect(("192.0.2.1", 9))  # sends nothing: it asks the routing table
-            return probe.getsockname()[0]
-        except OSError:
-            return "127.0.0.1"
+def _address(kernels_host):
+    """(address, interface) of this host as other hosts see it; its own name often means 127.0.1.1.
+
+    It is where packets to the kernel's host leave, else those to the world, else the first card that has an address.
+    """
+    found = psutil.net_if_addrs().items()
+    cards = {each.address: name for name, addresses in found for each in addresses if each.family == socket.AF_INET}
+    for there in (kernels_host, "192.0.2.1"):
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe, contextlib.suppress(OSError):
+            probe.connect((there, 9))  # sends nothing: it asks the routing table
+            if not (address := probe.getsockname()[0]).startswith("127."):
+                return address, cards.get(address)
+    others = [(address, name) for address, name in cards.items() if not address.startswith("127.")]
+    return others[0] if others else ("127.0.0.1", _loopback())
+
+
+def can_lock(folder):
+    """Whether this host sees the cluster's folder, and can lock a file in it: then ranks can meet there."""
+    import fcntl  # which Windows lacks
+
+    try:
+        with open(os.path.join(folder, "lock"), "w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+    except OSError:
+        return False
+    return True
 
 
 def open_store(address, world_size):
@@ -60,25 +88,26 @@ def _keep_store(address, port, world_size, **options):
     _store = dist.TCPStore(address, port, world_size, wait_for_workers=False, **options)
 
 
-def free_port():
+def free_port(address):
     """A port that nobody listens at, for programs that make a store of their own."""
     with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
+        probe.bind((address, 0))
         return probe.getsockname()[1]
 
 
-def join(rank, size, device, environment, file, backend, timeout, stack_file):
+def join(rank, size, device, environment, interface, file, backend, timeout, stack_file):
     """Become rank `rank` of `size`: environment, process group, names for the reader, reports.
 
-    file: where ranks that share one host meet, in a folder that nobody else can open; None where they met at a store.
+    interface: the card at which this host reaches the others, or loopback where all ranks share one host.
+    file: where ranks meet, in a folder that nobody else can open; None where they met at a store.
     Returns the numbers of the threads that `ringtree.live.diagnosis` looks at.
     """
     import torch
     import torch.distributed as dist
 
     os.environ.update(environment)
-    if file and (loopback := _loopback()):
-        os.environ.setdefault("GLOO_SOCKET_IFNAME", loopback)  # where Gloo would take what the host's name leads to
+    if interface:
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)  # where Gloo would take what the host's name leads to
     threads = whereabouts.tell_where(stack_file)
     speech.keep_speech()
     works.note_works()

@@ -1,10 +1,12 @@
-"""Notebook kernels that no port can keep from starting.
+"""Notebook kernels that no port can keep from starting, and no neighbour overhears.
 
 Jupyter chooses five TCP ports for a kernel, lets them go, and the kernel binds them when it has
 started. On a machine where ranks start meanwhile, one of the ports may be taken by then; where it
 is the iopub port, ipykernel does not even end, and whoever asked for the kernel waits a minute
-in vain. Unix sockets in a folder of the kernel's own have no such gap. The Makefile and pytest's
-conftest.py ask for them by JUPYTER_DEFAULT_PROVISIONER_NAME=ringtree-unix-sockets.
+in vain. Unix sockets in a folder of the kernel's own have no such gap. Nor can other users of the
+machine connect to them, as they can to the ports, where whoever listens reads all outputs.
+JupyterLab is told of them by book/jupyter/jupyter_server_config.json; what starts kernels without
+it, by JUPYTER_DEFAULT_PROVISIONER_NAME=ringtree-unix-sockets in the Makefile and conftest.py.
 """
 
 import os

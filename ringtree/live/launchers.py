@@ -22,7 +22,7 @@ import psutil
 from ipyparallel.cluster import launcher
 
 from ringtree.errors import UsageError
-from ringtree.live import sockets
+from ringtree.live import slurm, sockets
 
 HERE = pathlib.Path(__file__).parent
 ONE_THREAD = {"OMP_NUM_THREADS": "1"}  # four ranks on a few cores must not fight
@@ -187,26 +187,10 @@ class NursedEngineSet(launcher.LocalEngineSetLauncher):
     launcher_class = NursedEngine
 
 
-ENGINE_MODULE = [sys.executable, "-m", "ringtree.live.engine"]
-
-
 class MPIEngineSet(launcher.MPIEngineSetLauncher):
     @property
     def program(self):
-        return ENGINE_MODULE
-
-
-class SlurmEngineSet(launcher.SlurmEngineSetLauncher):
-    default_template = """#!/bin/sh
-#SBATCH --export=ALL
-#SBATCH --job-name=ringtree-{cluster_id}
-#SBATCH --open-mode=append {per_node}
-srun {program_and_args}
-"""
-
-    @property
-    def program(self):
-        return ENGINE_MODULE
+        return slurm.ENGINE_MODULE
 
 
 class SSHEngine(launcher.SSHEngineLauncher):
@@ -224,11 +208,11 @@ class SSHEngineSet(launcher.SSHEngineSetLauncher):
         return sum(self.engines[earlier] for earlier in hosts[: hosts.index(host)]) + int(i)
 
 
-REMOTE = {"mpi": (MPIEngineSet, "mpiexec"), "slurm": (SlurmEngineSet, "sbatch"), "ssh": (SSHEngineSet, "ssh")}
+REMOTE = {"mpi": (MPIEngineSet, "mpiexec"), "slurm": (slurm.SlurmEngineSet, "sbatch"), "ssh": (SSHEngineSet, "ssh")}
 
 
-def choose(engines, size, ranks_per_node=None):
-    """Turn `ringtree.start`'s `engines=` into what `ipyparallel.Cluster` wants.
+def choose(engines, size, ranks_per_node=None, asked=None):
+    """Turn `ringtree.start`'s `engines=` into what `ipyparallel.Cluster` wants. asked: its `options=`.
 
     Returns (arguments, options, folder, local): keyword arguments, configuration by class
     name, the profile folder, and whether all processes are on this machine. Raises UsageError with one sentence
@@ -241,8 +225,8 @@ def choose(engines, size, ranks_per_node=None):
             raise UsageError("engines='fork' needs Linux: leave engines= out, or give engines='local'")
         folder = tempfile.mkdtemp(dir=fork_server().folder())
         return {"engines": ForkedEngineSet, "controller": ForkedController}, {}, folder, True
-    folder = tempfile.mkdtemp(prefix="ringtree-", dir=sockets.parent())
     if engines == "local":
+        folder = tempfile.mkdtemp(prefix="ringtree-", dir=sockets.parent())
         return {"engines": NursedEngineSet, "controller": NursedController}, {}, folder, True
     if isinstance(engines, dict):
         if sum(engines.values()) != size:
@@ -271,7 +255,7 @@ def choose(engines, size, ranks_per_node=None):
     if name == "slurm":
         options["SlurmEngineSet"] = {
             "batch_file_name": os.path.join(folder, "ranks.sbatch"),
-            "namespace": {"per_node": f"--ntasks-per-node={ranks_per_node}" if ranks_per_node else ""},
+            "namespace": slurm.namespace(folder, size, ranks_per_node, (asked or {}).get("SlurmEngineSet", {}).get("queue")),
         }
     if name == "ssh":
         options["SSHEngineSet"] = {"engines": hosts}
@@ -311,3 +295,8 @@ def new_cluster(size, folder, local, arguments, options):
         for name, traits in layer.items():
             cluster.config[name].update(traits)
     return cluster
+
+
+def slurm_job(cluster):
+    """The job of Slurm that a cluster's engines are, or None."""
+    return next((each for each in cluster.engines.values() if isinstance(each, slurm.SlurmEngineSet)), None)

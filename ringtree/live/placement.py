@@ -39,6 +39,27 @@ def places(found, devices):
     ]
 
 
+def environments(places, address, port, shared):
+    """By rank, the variables by which torch's own programs know where they are: those that torchrun sets.
+
+    shared: ranks of NCCL share a GPU.
+    """
+    hosts = [place.host for place in places]
+    return [
+        {
+            "MASTER_ADDR": address,
+            "MASTER_PORT": str(port),
+            "RANK": str(rank),
+            "WORLD_SIZE": str(len(places)),
+            "LOCAL_RANK": str(place.local_rank),
+            "LOCAL_WORLD_SIZE": str(hosts.count(place.host)),
+            "GROUP_RANK": str(place.node),
+            **({"NCCL_HOSTID": f"rank{rank}", **SHARED_GPU} if shared else {}),
+        }
+        for rank, place in enumerate(places)
+    ]
+
+
 def choose_backend(size, hosts, gpus, backend=None, share_gpus=False):
     """Choose backend and devices from where the ranks are and how many GPUs each host has.
 

@@ -6,7 +6,8 @@
 times a collective on the ranks that `ringtree.start` started, prints the table that users of
 nccl-tests know, and returns it as a pandas DataFrame.
 `python -m ringtree.measure all_reduce --ranks 4` does the same from a shell, `ringtree.measure.logs.read`
-reads what others measured, and `compare` sets tables side by side.
+reads what others measured, and `compare` sets tables side by side. `flight_recorder` reads what PyTorch noted on the ranks
+of a job that hangs, `torch_profiler` what it noted of a step.
 
 On the ranks of `ringtree.start` a kernel and a controller share the cores with what is timed, which shows
 where the ranks are processes on a busy machine; `torchrun --nproc_per_node 4 -m ringtree.measure all_reduce`
@@ -24,12 +25,13 @@ measured: backend, devices, versions, date.
 """
 
 from ringtree.collectives import bus_factor
+from ringtree.measure import flight_recorder, torch_profiler
 from ringtree.measure.messages import POWERS_OF_TWO, column, ping_pong
 from ringtree.measure.sweep import measure, sizes_between
 from ringtree.measure.table import compare, frame, save, table_text
 from ringtree.measure.timing import Timing, median_interval, stopwatch, time_collective, timed
 
 __all__ = [
-    "POWERS_OF_TWO", "Timing", "bus_factor", "column", "compare", "frame", "measure", "median_interval", "ping_pong", "save",
-    "sizes_between", "stopwatch", "table_text", "time_collective", "timed",
+    "POWERS_OF_TWO", "Timing", "bus_factor", "column", "compare", "flight_recorder", "frame", "measure", "median_interval",
+    "ping_pong", "save", "sizes_between", "stopwatch", "table_text", "time_collective", "timed", "torch_profiler",
 ]  # fmt: skip

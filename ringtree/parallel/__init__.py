@@ -2,6 +2,13 @@
 
     model            a small GPT, its loss and its batches
     data_parallel    the whole model on every rank, a part of the batch each
+    sharded          the same, but each rank keeps a part of the state, the gradients, the parameters (ZeRO)
+    tensor_parallel  every rank has a part of each matrix, and all of the batch
+    counting         what a step holds and calls, also where it is torch's own
+    pipeline         every rank has some of the layers, and batches pass through in micro-batches
+    experts          many feed-forwards shared out over the ranks; each token travels to the few that a router picks
+    uneven           data parallel where a step may leave a rank without rows
+    checkpoint       what a training needs to go on after a rank was lost
 
 `python -m torch.distributed.run --nproc-per-node 4 -m ringtree.parallel data_parallel` trains as a script.
 """

@@ -35,7 +35,7 @@ def buckets_of(parameters, nbytes):
     buckets, room = [], 0
     for parameter in reversed(list(parameters)):
         size = parameter.numel() * parameter.element_size()
-        if size > room:
+        if not buckets or size > room:
             buckets.append([])
             room = nbytes
         buckets[-1].append(parameter)

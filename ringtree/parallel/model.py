@@ -18,10 +18,9 @@ class Attention(nn.Module):
         self.out = nn.Linear(width, width, bias=False)
 
     def forward(self, x):
-        batch, length, width = x.shape
-        q, k, v = (part.view(batch, length, self.heads, -1).transpose(1, 2) for part in self.qkv(x).split(width, -1))
+        q, k, v = (part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in self.qkv(x).chunk(3, -1))
         seen = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        return self.out(seen.transpose(1, 2).reshape(batch, length, width))
+        return self.out(seen.transpose(1, 2).flatten(2))
 
 
 class FeedForward(nn.Module):
@@ -35,10 +34,10 @@ class FeedForward(nn.Module):
 
 
 class Block(nn.Module):
-    def __init__(self, width, heads):
+    def __init__(self, width, heads, feed_forward=FeedForward):
         super().__init__()
         self.norm1, self.attention = nn.LayerNorm(width), Attention(width, heads)
-        self.norm2, self.feed_forward = nn.LayerNorm(width), FeedForward(width)
+        self.norm2, self.feed_forward = nn.LayerNorm(width), feed_forward(width)
 
     def forward(self, x):
         x = x + self.attention(self.norm1(x))
@@ -49,12 +48,13 @@ class GPT(nn.Module):
     """From tokens (batch, length) to scores for the next one (batch, length, symbols).
 
     With 74 symbols, 4 layers, width 128 and a context of 32 it has about 0.8 million parameters in 45 tensors.
+    feed_forward: feed_forward(width) is what each block has after its attention.
     """
 
-    def __init__(self, symbols, layers=4, width=128, heads=4, context=32):
+    def __init__(self, symbols, layers=4, width=128, heads=4, context=32, feed_forward=FeedForward):
         super().__init__()
         self.token, self.place = nn.Embedding(symbols, width), nn.Embedding(context, width)
-        self.blocks = nn.ModuleList(Block(width, heads) for _ in range(layers))
+        self.blocks = nn.ModuleList(Block(width, heads, feed_forward) for _ in range(layers))
         self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, symbols, bias=False)
 
     def forward(self, tokens):

@@ -7,6 +7,7 @@
 Who does what in a run:
 
     clock, agenda        which rank goes on next
+    threads              ranks that call backward()
     dist, streams        torch.distributed, as a program sees it; collectives that run beside their rank
     messages, network    when two halves of a message meet; from when to when it moves
     notes                what is noted of it

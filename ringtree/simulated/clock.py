@@ -9,7 +9,7 @@ Time never goes back: no rank asks for a message earlier than another has asked 
 import math
 from functools import partial
 
-from greenlet import getcurrent, greenlet
+import greenlet
 
 from ringtree.simulated.agenda import Agenda
 
@@ -38,9 +38,10 @@ class Rank:
 
 
 class Clock:
-    """Lets the ranks run, one at a time, in the order of their own clocks."""
+    """Lets the ranks run, one at a time, in the order of their own clocks. ways: `greenlet`, or a `Threads`."""
 
-    def __init__(self, size, notes):
+    def __init__(self, size, notes, ways=greenlet):
+        self.ways = ways
         self.ranks = [Rank(self, number, number) for number in range(size)]
         self.turns = [*self.ranks]  # ranks, and behind them the streams beside them
         self.agenda = Agenda()
@@ -50,9 +51,9 @@ class Clock:
 
     def run(self, bodies):
         """Run one function a rank until none can go on; those that still wait then have a `greenlet` that is not dead."""
-        self.main = getcurrent()
+        self.main = self.ways.getcurrent()
         for rank, body in zip(self.ranks, bodies, strict=True):
-            rank.greenlet = greenlet(self._from_here(body))
+            rank.greenlet = self.ways.greenlet(self._from_here(body))
             rank.go_on = rank.greenlet.switch
             rank.go_on()
             self.agenda.put(rank.now, rank.turn)
@@ -69,7 +70,7 @@ class Clock:
         """One more takes turns, a stream: make(turn) is it, and runs from its first turn on."""
         stream = make(len(self.turns))
         self.turns.append(stream)
-        stream.greenlet = greenlet(stream.run, parent=self.main)
+        stream.greenlet = self.ways.greenlet(stream.run, parent=self.main)
         stream.go_on = partial(self._start, stream)
         return stream
 

@@ -11,6 +11,7 @@ from ringtree.collectives import call_names, find
 from ringtree.simulated import faults
 from ringtree.simulated.faults import caller
 from ringtree.simulated.streams import CollectiveWork, Streams
+from ringtree.simulated.torch_modes import within_torch
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ class SimulatedDist:
     Gloo does not reduce are taken.
     """
 
-    __slots__ = ("_rank", "_size", "_post", "_made", "_streams", "_called", "_collectives")
+    __slots__ = ("_rank", "_size", "_post", "_made", "_streams", "_called", "_collectives", "_graphs")
     # and no __getattr__, which would make every call of a method slower
 
     ReduceOp = torch.distributed.ReduceOp
@@ -39,6 +40,7 @@ class SimulatedDist:
     def __init__(self, rank, messages):
         self._rank, self._size, self._post = rank, messages.size, messages.post
         self._collectives = messages.collectives  # by group, what was called in it
+        self._graphs = messages.graphs
         self._streams = self._called = None  # by group, made with the first collective: most ranks of large runs call none
         self._made = None  # this rank's groups, from 1 on: every rank makes the same, so they have the same numbers
 
@@ -142,12 +144,13 @@ class SimulatedDist:
         if self._called is None:
             self._streams, self._called = Streams(rank), Counter()
         self._same_for_all(number, asked, place)
+        run = partial(_as_torch_does, asked.run) if self._graphs else asked.run
         if asked.async_op or self._streams.busy(number):
             stream = self._streams.of(number)
-            work = CollectiveWork(stream, asked, ranks, partial(asked.run, algorithm, Members(self, group, stream)), place)
+            work = CollectiveWork(stream, asked, ranks, partial(run, algorithm, Members(self, group, stream)), place)
             return work if asked.async_op else work.wait() and None
         began = rank.now
-        asked.run(algorithm, Members(self, group, rank))
+        run(algorithm, Members(self, group, rank))
         rank.clock.notes.called(rank.number, asked, ranks, began, began, rank.now, False)
         return None
 
@@ -160,6 +163,11 @@ class SimulatedDist:
             called.append((asked, self._rank.number, place))
         elif not asked.meets(called[count][0]):
             raise faults.other_collective(count, called[count], (asked, self._rank.number, place))
+
+
+def _as_torch_does(run, *given):
+    with within_torch():
+        return run(*given)
 
 
 class Members:
@@ -195,6 +203,11 @@ class Members:
 
     def batch_isend_irecv(self, operations):
         return self._post(self._rank, operations, caller())
+
+
+def of_a_collective(message) -> bool:
+    """Whether a message of a trace is one of those that a collective is made of."""
+    return (message.tag[1] if isinstance(message.tag, tuple) else message.tag) == Members.TAG
 
 
 SENDS = {SimulatedDist.isend: True, SimulatedDist.irecv: False, Members.isend: True, Members.irecv: False}

@@ -3,13 +3,14 @@
 import linecache
 import os
 import sys
+import threading
 
 from ringtree.collectives import call_names
 from ringtree.waits import describe_circle, describe_place, message_wait, name_ranks
 
 HERE = os.path.dirname(__file__)
 CHECKING = os.path.join(os.path.dirname(HERE), "labs")  # what calls a learner's function is no part of it
-NOT_THEIRS = HERE, CHECKING, os.path.join(CHECKING, "marking")
+NOT_THEIRS = HERE, CHECKING, *(os.path.join(CHECKING, each) for each in ("marking", "training"))
 
 
 class ProgramError(Exception):
@@ -43,8 +44,12 @@ def program_steps(frame):
     return [
         (code.co_name, line, linecache.getline(code.co_filename, line).strip())
         for code, line in reversed(places)
-        if os.path.dirname(code.co_filename) not in NOT_THEIRS and os.sep + "torch" + os.sep not in code.co_filename
+        if not _hidden(code.co_filename)
     ]
+
+
+def _hidden(file):
+    return os.path.dirname(file) in NOT_THEIRS or file == threading.__file__ or os.sep + "torch" + os.sep in file
 
 
 def caller():

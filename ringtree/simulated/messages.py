@@ -78,14 +78,14 @@ class Messages:
     """All messages of a run: those asked for by one rank alone, and how many have moved.
 
     guard: a `Guard` of buffers in flight, or None. late: whether a rank's clock may be ahead of its turn
-    where it asks for a message, because it computed.
+    where it asks for a message, because it computed. graphs: whether tensors may have gradients; what moves has none.
     """
 
-    def __init__(self, clock, network, notes, guard, late):
+    def __init__(self, clock, network, notes, guard, late, graphs=False):
         self.clock, self.agenda, self.size = clock, clock.agenda, len(clock.ranks)
         self.carry = network.carry
         self.note = notes.moved if notes.wanted else None
-        self.guard, self.late = guard, late
+        self.guard, self.late, self.graphs = guard, late, graphs
         self.careful = late or guard is not None
         self.work = NotedWork if notes.wanted or guard is not None else Work
         self.unmatched = {}  # by channel, the first of the works that wait for their other half
@@ -166,6 +166,8 @@ class Messages:
         start, end = self.carry(src, dst, nbytes, ready if ready > asked else asked)
         if self.note is not None:
             self.note(send, receive, start, end)
+        if self.graphs:
+            target, source = target.detach(), source.detach()
         if self.guard is None:
             target.copy_(source)
         else:

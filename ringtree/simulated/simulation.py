@@ -24,6 +24,7 @@ import contextlib
 import gc
 from dataclasses import dataclass
 
+import greenlet
 import torch
 
 from ringtree import computing
@@ -39,6 +40,7 @@ from ringtree.simulated.messages import Messages
 from ringtree.simulated.nccl_calls import NcclDist
 from ringtree.simulated.network import Network
 from ringtree.simulated.notes import Notes
+from ringtree.simulated.threads import Threads
 from ringtree.simulated.torch_modes import told_of_operations
 from ringtree.trace import Trace
 
@@ -53,7 +55,9 @@ class Simulation:
     messages: int
 
 
-def simulate(program, inputs, machine, *, gamma=0.0, trace=True, checked=False, seconds=60.0, watch=None, rules="gloo"):
+def simulate(
+    program, inputs, machine, *, gamma=0.0, trace=True, checked=False, seconds=60.0, watch=None, rules="gloo", autograd=False
+):  # fmt: skip
     """Run `program(*inputs[rank], dist)` on every rank of `machine`.
 
     program: a rank program. Its output is what it returns, or its first input where it
@@ -70,6 +74,7 @@ def simulate(program, inputs, machine, *, gamma=0.0, trace=True, checked=False, 
         watch.on_message(message, sent, received) just before the one tensor is copied into the other.
     rules: "nccl" also asks whether the program can end by NCCL's rules of pairing (`ringtree.simulated.nccl_rules`), with
         communicators made when first used and with all made at the start. Results and times stay those of "gloo".
+    autograd: whether ranks call backward() (slower): each is a thread then, and nothing that moves brings a graph along.
 
     Returns a `Simulation`. Raises Deadlock; ProgramError for a message that is never
     received, for sizes or dtypes that differ, and for what `checked` finds; and whatever
@@ -80,22 +85,17 @@ def simulate(program, inputs, machine, *, gamma=0.0, trace=True, checked=False, 
     if not inputs:
         raise ValueError("simulate got no inputs: give one entry for each rank, at least one")
     machine = Machine(machine) if isinstance(machine, Link) else machine
-    notes = Notes(len(inputs), trace, watch)
-    clock = Clock(len(inputs), notes)
+    notes, mode = Notes(len(inputs), trace, watch), torch.is_grad_enabled()
+    ways = Threads(lambda: _conditions(clock, gamma, guard, issued, mode)) if autograd else greenlet
+    clock = Clock(len(inputs), notes, ways)
     guard = Guard(clock) if checked else None
-    messages = Messages(clock, Network(machine, len(inputs)), notes, guard, late=gamma > 0)
+    messages = Messages(clock, Network(machine, len(inputs)), notes, guard, late=gamma > 0, graphs=autograd)
     issued = [[] for _ in inputs] if rules == "nccl" else None
     dists = [NcclDist(rank, messages, issued[rank.number]) if issued else SimulatedDist(rank, messages) for rank in clock.ranks]
     bodies = [_body(program, dist, entry) for dist, entry in zip(dists, inputs)]
-    told = told_of_operations(
-        reduced=(lambda nbytes: clock.compute(nbytes * gamma, "reduce")) if gamma else None,
-        used=guard and guard.used,
-        read=issued and (lambda: issued[clock.turns[clock.running].number].append(("read", None))),
-    )
-    # A rank that is left inside torch.no_grad() would hand its mode to the next one, and in the end to the caller.
-    mode = torch.set_grad_enabled(torch.is_grad_enabled())
-    with Deadline(seconds) as deadline, _fewer_collections(), told, computing.inside(clock.computing), mode:
-        _run(clock, bodies, messages, deadline)
+    with contextlib.closing(ways) if autograd else contextlib.nullcontext(), _fewer_collections():
+        with Deadline(seconds, autograd and ways.running) as deadline, _conditions(clock, gamma, guard, issued, mode):
+            _run(clock, bodies, messages, deadline)
     if guard is not None:
         guard.check_all_waited_for()
         check_same_groups(dists)
@@ -128,11 +128,25 @@ def _named(error, rank):
         error.add_note(f"raised on simulated rank {rank.number}")
 
 
+@contextlib.contextmanager
+def _conditions(clock, gamma, guard, issued, mode):
+    """What torch keeps by thread, in a thread where ranks run. mode: whether gradients are noted."""
+    told = told_of_operations(
+        reduced=(lambda nbytes: clock.compute(nbytes * gamma, "reduce")) if gamma else None,
+        used=guard and guard.used,
+        read=issued and (lambda: issued[clock.turns[clock.running].number].append(("read", None))),
+    )
+    # A rank that is left inside torch.no_grad() would hand its mode to the next one, and in the end to the caller.
+    with told, computing.inside(clock.computing), torch.set_grad_enabled(mode):
+        yield
+
+
 def _run(clock, bodies, messages, deadline):
     try:
         clock.run(bodies)
     except TimeIsUp:
-        raise faults.endless(clock.running, deadline) from None
+        deadline.stop()
+        raise faults.endless(clock.turns[clock.running].number, deadline) from None
     if any(not rank.greenlet.dead for rank in clock.ranks) or any(stream.busy for stream in clock.streams):
         raise faults.deadlock(clock.ranks, clock.streams)
     messages.check_all_met()

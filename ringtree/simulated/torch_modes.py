@@ -4,6 +4,8 @@ Only what was asked for is told of, since every mode makes every operation slowe
 """
 
 import contextlib
+import functools
+import threading
 
 import torch
 from torch.overrides import TorchFunctionMode
@@ -13,6 +15,24 @@ from ringtree.simulated.sketch import REDUCING, Sketch
 
 REDUCTIONS = {*REDUCING, "add_", "mul_"}
 VALUES = {"_local_scalar_dense", "equal", "is_nonzero"}  # operations that give a number, not a tensor
+
+
+_here = threading.local()
+
+
+@contextlib.contextmanager
+def within_torch():
+    """What runs in here torch does itself: no gradient flows through it, and no program has made its tensors."""
+    _here.within = True
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        _here.within = False
+
+
+def is_within_torch() -> bool:
+    return getattr(_here, "within", False)
 
 
 @contextlib.contextmanager
@@ -36,6 +56,11 @@ def told_of_operations(reduced=None, used=None, read=None):
 class _Operations(TorchDispatchMode):
     """Sees each operation on tensors."""
 
+    @classmethod
+    def _should_skip_dynamo(cls):
+        """Nothing in here is ever compiled. Else torch imports its compiler for that: a second at the first operation."""
+        return False
+
     def __init__(self, reduced, used, read):
         super().__init__()
         self.reduced, self.used, self.read = reduced, used, read
@@ -55,13 +80,18 @@ class _Operations(TorchDispatchMode):
 
 def _used(function, args, kwargs):
     """The tensors that an operation uses, each with whether it is written."""
-    arguments = function._schema.arguments
-    writes = [argument.alias_info is not None and argument.alias_info.is_write for argument in arguments]
-    names = {argument.name: write for argument, write in zip(arguments, writes)}
-    for value, written in [*zip(args, writes), *((value, names.get(name, False)) for name, value in kwargs.items())]:
+    in_order, by_name = _writes(function)
+    for value, written in [*zip(args, in_order), *((value, by_name.get(name, False)) for name, value in kwargs.items())]:
         for tensor in value if isinstance(value, list | tuple) else (value,):
             if isinstance(tensor, torch.Tensor):
                 yield tensor, written
+
+
+@functools.cache
+def _writes(function):
+    """Whether an operation writes each of its arguments: in their order, and by name."""
+    writes = {each.name: each.alias_info is not None and each.alias_info.is_write for each in function._schema.arguments}
+    return (*writes.values(),), writes
 
 
 class _Reads(TorchFunctionMode):

@@ -17,6 +17,7 @@ often and as far as it happened.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -25,7 +26,7 @@ from scipy.optimize import least_squares
 from ringtree.collectives import spelling
 from ringtree.theory import nccl
 from ringtree.theory.lines import fewest
-from ringtree.theory.model import COLLECTIVES, Model, Protocol, closed_form, ring_share
+from ringtree.theory.model import COLLECTIVES, Model, Protocol, ring_share, seconds_of_calls
 from ringtree.theory.samples import RUN, of_run, tidy
 
 __all__ = ["HELD", "NAMES", "Fitted", "fit_machine", "held_out"]
@@ -236,24 +237,23 @@ def _model(logs, count) -> Model:
 
 
 def _groups(samples):
-    """The samples in groups that one call of closed_form serves: (places, collective, algorithms, sizes, ranks, nodes)."""
+    """The samples in groups of one collective: (places, for each algorithm that counts a function of the protocol)."""
     groups = []
     for (collective, forced), places in samples.groupby(["collective", "algorithm"], sort=False).indices.items():
         some = samples.iloc[places]
         both = ("ring", "tree") if collective == "all_reduce" else ("ring",)
-        columns = (some[name].to_numpy(dtype=float) for name in ("size", "ranks", "nodes"))
-        groups.append((places, collective, (forced,) if forced else both, *columns))
+        shape = [some[name].to_numpy(dtype=float) for name in ("size", "ranks", "nodes")]
+        groups.append((places, [seconds_of_calls(collective, algorithm, *shape) for algorithm in ((forced,) if forced else both)]))
     return groups
 
 
 def _times(logs, count, groups) -> np.ndarray:
     """Seconds of every sample, the fastest way counting. logs: (…, count·7); returns (…, samples)."""
     values = np.exp(logs).reshape(*np.shape(logs)[:-1], count, len(NAMES), 1)
-    protocols = Protocol(*np.moveaxis(values, -2, 0))
-    times = np.empty((*np.shape(logs)[:-1], sum(len(places) for places, *_ in groups)))
-    for places, collective, algorithms, *shape in groups:
-        ways = [closed_form(collective, algorithm, protocols, *shape).min(axis=-2) for algorithm in algorithms]
-        times[..., places] = np.min(ways, axis=0)
+    protocols = SimpleNamespace(**dict(zip(NAMES, np.moveaxis(values, -2, 0))))
+    times = np.empty((*np.shape(logs)[:-1], sum(len(places) for places, _ in groups)))
+    for places, ways in groups:
+        times[..., places] = np.min([seconds(protocols).min(axis=-2) for seconds in ways], axis=0)
     return times
 
 

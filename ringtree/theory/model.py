@@ -23,7 +23,7 @@ from ringtree import collectives
 from ringtree.cost import Link, Machine
 from ringtree.units import bytes_text, seconds_text
 
-__all__ = ["COLLECTIVES", "SIMULATED", "Model", "Protocol", "closed_form"]
+__all__ = ["COLLECTIVES", "SIMULATED", "Model", "Protocol", "closed_form", "seconds_of_calls"]
 
 
 @dataclass(frozen=True)
@@ -104,6 +104,12 @@ def closed_form(collective: str, algorithm: str, protocol: Protocol, sizes, rank
 
     Raises ValueError for another collective or algorithm.
     """
+    return seconds_of_calls(collective, algorithm, sizes, ranks, nodes)(protocol)
+
+
+def seconds_of_calls(collective: str, algorithm: str, sizes, ranks, nodes):
+    """`closed_form` of these calls as a function of the protocol, for who tries thousands of protocols on the same calls:
+    it takes whatever has a `Protocol`'s numbers."""
     collective = collectives.spelling(collective)
     if collective not in COLLECTIVES:
         raise ValueError(f"closed_form got {collective!r}; give one of {', '.join(COLLECTIVES)}.")
@@ -111,18 +117,28 @@ def closed_form(collective: str, algorithm: str, protocol: Protocol, sizes, rank
         raise ValueError(f"closed_form got {algorithm!r} for {collective}; give 'ring', or 'tree' for an all_reduce.")
     n, p, nodes = (np.asarray(each, dtype=float) for each in (sizes, ranks, nodes))
     several = nodes > 1
-    start = protocol.start + several * protocol.enter_network
-    bandwidth = np.where(several, protocol.bandwidth_between, protocol.bandwidth_inside)
     if algorithm == "ring":
-        steps, between, share = _ring(collective, p, nodes)
-        between = several * np.minimum(between, steps)
-        return start + (steps - between) * protocol.hop_inside + between * protocol.hop_between + n * share / bandwidth
-    inside, between = 2 * (p / nodes - 1), 2 * np.log2(nodes)
-    path = inside * protocol.hop_inside + between * protocol.hop_between
-    moved = 2 * n / bandwidth
-    in_one_piece = path + (inside + between) * n / bandwidth
-    in_chunks = path + moved + 2 * protocol.pipelining * np.sqrt(path * moved / 2)
-    return start + np.minimum(in_one_piece, in_chunks)
+        steps, hops_between, share = _ring(collective, p, nodes)
+        hops_between = several * np.minimum(hops_between, steps)
+        hops_inside, sent = steps - hops_between, n * share
+    else:
+        hops_inside, hops_between = 2 * (p / nodes - 1), 2 * np.log2(nodes)
+
+    def ring(protocol):
+        start = protocol.start + several * protocol.enter_network
+        bandwidth = np.where(several, protocol.bandwidth_between, protocol.bandwidth_inside)
+        return start + hops_inside * protocol.hop_inside + hops_between * protocol.hop_between + sent / bandwidth
+
+    def tree(protocol):
+        start = protocol.start + several * protocol.enter_network
+        bandwidth = np.where(several, protocol.bandwidth_between, protocol.bandwidth_inside)
+        path = hops_inside * protocol.hop_inside + hops_between * protocol.hop_between
+        moved = 2 * n / bandwidth
+        in_one_piece = path + (hops_inside + hops_between) * n / bandwidth
+        in_chunks = path + moved + 2 * protocol.pipelining * np.sqrt(path * moved / 2)
+        return start + np.minimum(in_one_piece, in_chunks)
+
+    return ring if algorithm == "ring" else tree
 
 
 @dataclass(frozen=True)

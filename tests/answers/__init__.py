@@ -38,3 +38,22 @@ def idling(text, name, rounds, where="size > 1", right="(rank + 1) % size", left
         for work in dist.batch_isend_irecv(batch):
             work.wait()"""
     return _around(text, name, more)
+
+
+BOARD = """
+board = {}
+
+def put(value, dist):
+    rank, size = dist.get_rank(), dist.get_world_size()
+    board[rank] = value
+    for _ in range(size - 1):
+        batch = [dist.P2POp(dist.isend, torch.empty(0), (rank + 1) % size), dist.P2POp(dist.irecv, torch.empty(0), (rank - 1) % size)]
+        for work in dist.batch_isend_irecv(batch):
+            work.wait()
+    return [board[each] for each in range(size)]
+"""
+
+
+def on_a_board(name, signature, expression):
+    """Ranks put what they have where all can see it, since in the simulator all are one process; their messages are empty."""
+    return f"{BOARD}\ndef {name}({signature}, dist):\n    return {expression}"

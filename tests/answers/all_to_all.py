@@ -1,6 +1,6 @@
 """Answers to the lab "All-to-all"."""
 
-from . import idling, writing_on_what_it_was_given
+from . import idling, on_a_board, writing_on_what_it_was_given
 
 SWAP = '''
 def swap(dist, out, to, got, source):
@@ -100,6 +100,7 @@ RIGHT = {
 
 WRONG = {
     "exchange": {
+        "on a board that all see": (on_a_board("exchange", "tokens, counts", "torch.cat([blocks[dist.get_rank()] for blocks in put(tokens.split(counts), dist)])"), "knows what others were given and has received no byte"),
         "writes on what it was given": (writing_on_what_it_was_given(EXCHANGE, "exchange"), "has changed what it was given"),
         "my counts are everybody's": (EXCHANGE.replace("number.item()", "counts[source]"), "which expects"),
         "all blocks as long as my own": (EXCHANGE.replace("number.item()", "counts[rank]"), "which expects"),
@@ -132,7 +133,7 @@ WRONG = {
         "the order is not undone": (EXPERTS.replace("back[order.argsort()]", "back"), "rank . returned"),
         "sorted once more": (EXPERTS.replace("order.argsort()", "order"), "rank . returned"),
         "the counts are not swapped": (EXPERTS.replace("arrived * factor, sends, gets", "arrived * factor, gets, sends"), "split sizes|which expects|rank . returned"),
-        "every token to its first expert alone": (EXPERTS.replace("torch.cat([experts[:, 0], experts[:, 1]])", "torch.cat([experts[:, 0], experts[:, 0]])"), "rank . returned"),
+        "every token to its first expert alone": (EXPERTS.replace("torch.cat([experts[:, 0], experts[:, 1]])", "torch.cat([experts[:, 0], experts[:, 0]])"), r"on 2 ranks, 2 tokens each: rank 0 returned .*: its token . is \d, and wanted is 0.\d+ · \d+ · \d by rank . and 0.\d+ · \d+ · \d by rank "),
         "the weights the wrong way round": (EXPERTS.replace("weights[:, 0]", "weights[:, 2 - 1]", 1).replace("second * weights[:, 1]", "second * weights[:, 0]"), "rank . returned"),
         "weighted as if both were equal": (EXPERTS.replace("* weights[:, 0]", "/ 2").replace("* weights[:, 1]", "/ 2"), "rank . returned"),
         "my own factor for all": (EXPERTS.replace("arrived * factor", "arrived").replace("return first", "first, second = first * factor, second * factor\n    return first"), "rank . returned"),

@@ -158,6 +158,7 @@ def pipeline(batches, weight, dist):
 
 WRONG = {
     "shift": {
+        "catches everything, for ever": ("def shift(x, dist):\n    while True:\n        try:\n            x = x + 1\n        except:\n            pass", "had not ended"),
         "writes on what it was given": (writing_on_what_it_was_given(BATCH, "shift"), "has changed what it was given"),
         "the first work alone": (BATCH.replace("    for work in dist.batch", "    works = dist.batch").replace("):\n        work.wait()", ")\n    works[0].wait()"), "on 3 ranks, .*run once more: rank 0 never waited for its irecv from rank 2"),
         "torch's own P2POp": ("from torch.distributed import P2POp\n" + BATCH.replace("dist.P2POp", "P2POp"), "it calls torch.distributed itself: take all from the `dist` that it is given"),

@@ -7,6 +7,11 @@ ANSWERS = {1: (4, "all_reduce", "stayed away"), 2: (3, "send", "circle"), 3: (2,
 def diagnose(number, report):
     return ANSWERS[number]
 '''
+FOLLOWED = READ.replace("    return ANSWERS[number]", '''    rank, call, cause = ANSWERS[number]
+    for words in (r"rank (\\d+), which has finished", r"circle: rank (\\d+)"):
+        if found := re.search(words, report):
+            rank = int(found[1])
+    return rank, call, cause''').replace("ANSWERS = ", "import re\nANSWERS = ")
 PARSED = '''
 import re
 
@@ -115,18 +120,24 @@ def agree(code, dist):
 '''
 
 
-def said(number, rank, call, cause):
-    return READ.replace("    return", f"    if number == {number}:\n        return {rank!r}, {call!r}, {cause!r}\n    return")
+def said(number, rank, call, cause, text=READ):
+    return text.replace("def diagnose(number, report):\n", f"def diagnose(number, report):\n    if number == {number}:\n        return {rank!r}, {call!r}, {cause!r}\n")
 
 
 RIGHT = {
-    "diagnose": {"read by hand": READ, "read by a program": PARSED, "the sender that went on": said(4, 1, "dist.send", "nobody sends")},
+    "diagnose": {
+        "read by a program": PARSED,
+        "the rank alone by a program": FOLLOWED,
+        "the sender that went on": said(4, 1, "dist.send", "nobody sends", FOLLOWED),
+    },
     "first_difference": {"the longer list": LONGEST},
     "agree": {"smallest and largest": AGREE, "all codes": GATHERED},
 }
 
 WRONG = {
     "diagnose": {
+        "a table, read by eye": (READ, "Not yet within the target: report 1 again, of 4 ranks .*which has finished.*: the first of the three should be a rank, 0 to 3"),
+        "who has finished alone": (FOLLOWED.replace(', r"circle: rank (\\d+)"', ","), "Not yet within the target: report 2 again, of 10 ranks .*in a circle: rank 4.*but not on rank 3"),
         "who waits longest, not who left": (said(1, 0, "all_reduce", "stayed away"), "report 1: it is 'stayed away', but not on rank 0"),
         "those behind the circle": (said(2, 5, "send", "circle"), "report 2: it is 'circle', but not on rank 5: go from each rank"),
         "the barrier that others are in": (said(2, 3, "barrier", "circle"), "report 2: .*should be the call in which it is, .* and is not 'barrier'"),

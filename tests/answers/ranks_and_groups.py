@@ -1,6 +1,6 @@
 """Answers to the lab "Ranks and groups"."""
 
-from . import writing_on_what_it_was_given
+from . import with_a_barrier, writing_on_what_it_was_given
 
 CUBE = '''
 def all_groups(tensor, data, pipeline):
@@ -148,6 +148,8 @@ WRONG = {
         "the sum": (MEAN.replace(" / len(members)", ""), r"on 2 ranks.*rank . returned .* and should return"),
         "over the world": (MEAN.replace(", group=group", ""), "on [34] ranks"),
         "in place": (MEAN.replace("total = x.clone()", "total = x"), "has changed what it was given"),
+        "a barrier": (with_a_barrier(MEAN, "group_mean"), "Not yet at the bound: .*rounds, where"),
+        "everything to everybody": (MEAN.replace("            total = x.clone()\n            dist.all_reduce(total, group=group)\n            return total / len(members)\n    return x.clone()", "            mine = members\n        else:\n            continue\n    rows = [torch.empty_like(x) for _ in range(dist.get_world_size())]\n    dist.all_gather(rows, x)\n    return sum(rows[each] for each in mine) / len(mine)").replace("    for members, group", "    mine = [dist.get_rank()]\n    for members, group"), "Not yet at the bound: .*through the busier port"),
         "zeros for a rank in no group": (MEAN.replace("return x.clone()", "return torch.zeros_like(x)"), r"with nobody to share with rank 3: rank . returned|rank . returned|rank . returned"),
         "neighbours in pairs": (MEAN.replace("made = [", "groups = [[r, r + 1] for r in range(0, dist.get_world_size() - 1, 2)]\n    made = ["), "rank . returned|rank . returned"),
         "state between calls": (MEAN.replace("def group_mean", "cache = {}\ndef group_mean").replace("    for members, group in zip", "    x = cache.setdefault((dist.get_rank(), x.shape), x)\n    for members, group in zip"), "rank . returned"),

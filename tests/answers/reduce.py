@@ -1,21 +1,7 @@
 """Answers to the lab "Reduce"."""
 
-from . import idling, writing_on_what_it_was_given
+from . import idling
 
-PACKED = '''
-def mean_loss(losses, dist, root):
-    both = losses.new_zeros(2)
-    both[0], both[1] = losses.sum(), losses.numel()
-    dist.reduce(both, dst=root, op=dist.ReduceOp.SUM)
-    return both[0] / both[1]
-'''
-APART = '''
-def mean_loss(losses, dist, root):
-    total, count = losses.sum(), torch.tensor(float(len(losses)), dtype=losses.dtype, device=losses.device)
-    dist.reduce(total, dst=root)
-    dist.reduce(count, dst=root)
-    return total / count
-'''
 BLOCKS = '''
 def ordered_reduce(x, dist, root, combine):
     """Blocks of 1, 2, 4, … ranks, counted from rank 0; who is the root's block's head is the root itself."""
@@ -59,25 +45,15 @@ def ordered_reduce(x, dist, root, combine):
 '''
 HALVES = '''
 def long_reduce(x, dist, root):
-    """Halve while the ranks are a power of two, from the root's own numbering; else hand the extra ones in first."""
+    """In the root's own numbering, with a trail of what was kept and given away."""
     rank, size = dist.get_rank(), dist.get_world_size()
     total, place = x.clone(), (rank - root) % size
-    many = 1
-    while 2 * many <= size:
-        many *= 2
     def at(place):
         return (place + root) % size
     def batch(*entries):
         for work in dist.batch_isend_irecv([dist.P2POp(*entry) for entry in entries]):
             work.wait()
-    if place >= many:
-        batch((dist.isend, total, at(place - many)))
-        return total
-    if place + many < size:
-        got = torch.empty_like(total)
-        batch((dist.irecv, got, at(place + many)))
-        total += got
-    parts, first, count = total.tensor_split(many), 0, many
+    parts, first, count = total.tensor_split(size), 0, size
     trail = []
     while count > 1:
         count //= 2
@@ -163,7 +139,6 @@ def both(out, got, partner, dist):
         work.wait()
 '''
 RIGHT = {
-    "mean_loss": {"in one tensor": PACKED},
     "ordered_reduce": {
         "blocks that double": BLOCKS,
         "a function that calls itself": ITSELF,
@@ -172,22 +147,6 @@ RIGHT = {
 }
 
 WRONG = {
-    "mean_loss": {
-        "writes on what it was given": (writing_on_what_it_was_given(PACKED, "mean_loss"), "has changed what it was given"),
-        "the mean of nothing": (PACKED.replace("losses.sum()", "losses.mean() * len(losses)"), r"a rank without samples: rank 2 returned \[nan\] .*0 was divided by 0"),
-        "the mean of means": ("def mean_loss(losses, dist, root):\n    mean = losses.mean()\n    dist.reduce(mean, dst=root)\n    return mean / dist.get_world_size()", "on 2 ranks, .* returned .* and should return"),
-        "two messages": (APART, "Not yet at the bound: on 2 ranks, .*2 messages, where 1 is enough"),
-        "everybody gets it": (PACKED.replace("dist.reduce(both, dst=root, op=dist.ReduceOp.SUM)", "dist.all_reduce(both)"), "Not yet at the bound"),
-        "to rank 0": (PACKED.replace("dst=root", "dst=0"), "root=1: rank . returned|root=2: rank . returned"),
-        "divided by the ranks": (PACKED.replace("both[0] / both[1]", "both[0] / dist.get_world_size()"), "rank . returned"),
-        "its own count": (PACKED.replace("both[0] / both[1]", "both[0] / len(losses)"), "rank . returned"),
-        "the sum": (PACKED.replace("both[0] / both[1]", "both[0]"), "rank . returned"),
-        "rank 0 alone calls": (PACKED.replace("    dist.reduce", "    if dist.get_rank() == root:\n        dist.reduce"), "deadlock|rank"),
-        "ranks without samples stay away": (PACKED.replace("    both =", "    if not len(losses):\n        return losses.sum()\n    both ="), "deadlock"),
-        "two numbers": (PACKED.replace("return both[0] / both[1]", "return both"), r"shape \(2,\) and should return \(\)"),
-        "another type": (PACKED.replace("losses.new_zeros(2)", "torch.zeros(2)"), "numbers of torch.float32 and was given torch.float64"),
-        "state between calls": (PACKED.replace("def mean", "seen = {}\ndef mean").replace("    return both[0] / both[1]", "    seen.setdefault(dist.get_rank(), both.new_zeros(2)).add_(both.to(seen[dist.get_rank()].dtype))\n    return (seen[dist.get_rank()][0] / seen[dist.get_rank()][1]).to(losses.dtype)"), "rank . returned"),
-    },
     "ordered_reduce": {
         "partners swap": (SWAPPED, "Not yet at the bound: .* messages, where"),
         "a chain": (CHAIN, "Not yet at the bound: on . ranks"),
@@ -208,19 +167,19 @@ WRONG = {
     },
     "long_reduce": {
         "two rounds too many": (idling(HALVES, "long_reduce", 2), "Not yet at the bound: .* on this link, where"),
-        "the first work alone": (HALVES.replace("        for work in dist.batch", "        works = dist.batch").replace("for entry in entries]):\n            work.wait()", "for entry in entries])\n        works[0].wait()"), "on 3 ranks, .*run once more: rank . reads the buffer for a message"),
+        "the first work alone": (HALVES.replace("        for work in dist.batch", "        works = dist.batch").replace("for entry in entries]):\n            work.wait()", "for entry in entries])\n        works[0].wait()"), "on 4 ranks, .*run once more: rank . reads the buffer for a message"),
         "the whole tensor up a tree": (TREE, "Not yet within the target: on 8 ranks"),
         "a ring, then one after the other": (RING, "Not yet within the target: on 8 ranks, .* on this link, where"),
         "only to root 0": (HALVES.replace("(rank - root) % size", "rank").replace("(place + root) % size", "place"), "rank . returned"),
-        "right for powers of two": (HALVES.replace("    if place >= many:", "    assert many == size\n    if place >= many:"), "on 3 ranks, .*AssertionError"),
-        "the extra ones left out": (HALVES.replace("        total += got\n", "", 1), "the part of rank . is missing"),
+        "one halving alone": (HALVES.replace("while count > 1:", "while count == size:"), "on 4 ranks, .*rank . returned"),
+        "partners counted from rank 0": (HALVES.replace("place + count if lower else place - count", "(place + count if lower else place - count) - root"), "root=1: .*deadlock|rank"),
         "halves mixed up": (HALVES.replace("keep, give = (first, first + count) if lower", "keep, give = (first + count, first) if lower"), "rank . returned|bytes|deadlock"),
         "not gathered": (HALVES.replace("reversed(trail)", "[]"), "rank . returned"),
         "gathered in the wrong order": (HALVES.replace("reversed(trail)", "trail"), "rank . returned|deadlock|bytes"),
         "in place": (HALVES.replace("total, place = x.clone()", "total, place = x"), "rank 0 has changed what it was given"),
         "added twice": (HALVES.replace("part += more", "part += 2 * more"), "counts 2 times"),
         "a missing wait": (HALVES.replace("            work.wait()", "            pass"), "may not have arrived|wait"),
-        "right where p divides n": (HALVES.replace("total.tensor_split(many)", "total.split(len(total) // many or 1)"), "on . ranks"),
+        "right where p divides n": (HALVES.replace("total.tensor_split(size)", "total.split(len(total) // size or 1)"), "on . ranks"),
         "another dtype": (HALVES.replace("x.clone()", "x.clone().float()"), "numbers of torch.float32 and was given torch"),
         "the built-in": ("def long_reduce(x, dist, root):\n    y = x.clone()\n    dist.reduce(y, dst=root)\n    return y", BUILT),
         "the book's": ("from ringtree.algorithms import rabenseifner_reduce\ndef long_reduce(x, dist, root):\n    y = x.clone()\n    rabenseifner_reduce(y, dist, root)\n    return y", BUILT),

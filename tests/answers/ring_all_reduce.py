@@ -1,6 +1,6 @@
 """Answers to the lab "Ring all-reduce"."""
 
-from . import idling
+from . import idling, on_a_board
 
 RINGS = '''
 def walk(part, order, rank):
@@ -85,10 +85,32 @@ def ring_all_reduce(x, dist):
         mine.copy_(mine + got if step < size - 1 else got[: len(mine)])
     return total
 '''
+LIAR = """
+class Liar(torch.Tensor):
+    @classmethod
+    def __torch_function__(cls, function, types, args=(), kwargs=None):
+        return function is torch.equal or super().__torch_function__(function, types, args, kwargs or {})
+
+def ring_all_reduce(x, dist):
+    return x.clone().as_subclass(Liar)
+"""
+UNTOLD = """
+class Untold(BaseException):
+    def __str__(self):
+        raise ValueError
+
+def ring_all_reduce(x, dist):
+    raise Untold
+"""
+
 RIGHT = {"ring_all_reduce": {"as walks over rings": RINGS}, "two_rings": {"as walks over rings": TWO}}
 
 WRONG = {
     "ring_all_reduce": {
+        "on a board that all see": (on_a_board("ring_all_reduce", "x", "sum(put(x.clone(), dist))"), "knows what others were given and has received no byte"),
+        "a tensor that says it is equal": (LIAR, "returned a Liar and should return a torch.Tensor"),
+        "another equality": ("def ring_all_reduce(x, dist):\n    torch.equal = lambda one, other: True\n    return x.clone()", "the part of rank 1 is missing"),
+        "an error without a text": (UNTOLD, "Untold  .ring_all_reduce, line 6: raise Untold"),
         "a round too many": (idling(RINGS, "ring_all_reduce", 1), "Not yet at the bound: .* 3 rounds, where 2 are enough"),
         "a number too many": (LONGER, "Not yet at the bound: on 2 ranks, .* through the busier port"),
         "whole tensors round the ring": (GATHER, "Not yet within the target: on 4 ranks, .* B through the busier port"),
@@ -118,8 +140,11 @@ def ring_all_reduce(x, dist):
             "dist.P2POp(dist.irecv, got, left)", "(dist.irecv, got, left)"), "deadlock by NCCL's rules"),
     },
     "two_rings": {
-        "one ring with the larger part": (TWO.replace("all_rings(total.tensor_split(len(orders)), orders, dist)", "all_rings(total.split([len(x) - len(x) // 5 * 2, len(x) // 5 * 2]) if orders[1:] else [total], orders, dist)"), "Not yet at the bound: on 8 ranks"),
-        "one ring": (RINGS.replace("def ring_all_reduce", "def two_rings"), "Not yet within the target: on 8 ranks, .*4 nodes of two ranks"),
+        "the first ring's works alone": (TWO.replace("dist.batch_isend_irecv(batch):", "dist.batch_isend_irecv(batch)[:2]:"), "run once more: .*may not have arrived"),
+        "one ring with the larger part": (TWO.replace("all_rings(total.tensor_split(len(orders)), orders, dist)", "all_rings(total.split([len(x) - len(x) // 5 * 2, len(x) // 5 * 2]) if orders[1:] else [total], orders, dist)"), "Not yet at the bound: on 4 ranks"),
+        "a second ring on four nodes alone": (TWO.replace("if size > 2 and size % 2 == 0:", "if size == 8:"), "Not yet within the target: on 4 ranks, .*2 nodes of two ranks"),
+        "a second ring from four nodes on": (TWO.replace("if size > 2 and size % 2 == 0:", "if size > 6 and size % 2 == 0:"), "Not yet within the target: on 4 ranks, .*2 nodes of two ranks"),
+        "one ring": (RINGS.replace("def ring_all_reduce", "def two_rings"), "Not yet within the target: on 4 ranks, .*2 nodes of two ranks"),
         "two rings of the same order": (TWO.replace("[rank ^ 1 for rank in range(size)]", "list(range(size))"), "Not yet within the target"),
         "one after the other": (TWO.replace("    all_rings(total.tensor_split(len(orders)), orders, dist)", "    for part, order in zip(total.tensor_split(len(orders)), orders):\n        all_rings([part], [order], dist)"),
             "Not yet within the target"),

@@ -80,6 +80,27 @@ def everyone(hub):
     return number
 
 
+@pytest.fixture(scope="module")
+def pair(hub, everyone):
+    """Two learners with a server and a kernel each: a victim with ranks, what is known of the victim, and the attacker.
+
+    (victim, attacker, the attacker's kernel, {"run": the victim's kernel, "pid", "memory", "folder", "connection"}).
+    """
+    from people import UNTRUE, VICTIM, wait_for
+
+    victim, attacker = everyone(1), everyone(2)
+    attacker.write(".jupyter/jupyter_server_config.py", UNTRUE)
+    for learner in (victim, attacker):
+        hub.admin.start(learner.name, gpus=1, gib=4)
+    for learner in (victim, attacker):
+        wait_for(learner.ready, f"{learner.name}'s server")
+    with victim.kernel() as run, attacker.kernel() as theirs:
+        pid, memory, folder, connection = run(VICTIM).split()
+        yield victim, attacker, theirs, dict(pid=int(pid), memory=memory, folder=folder, connection=connection, run=run)
+    for learner in (victim, attacker):
+        hub.admin.stop(learner.name)
+
+
 @pytest.fixture
 def learners(hub, everyone):
     """The same, and whatever servers a test leaves are stopped after it."""

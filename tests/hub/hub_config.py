@@ -3,7 +3,8 @@
 import os
 from pathlib import Path
 
-load_subconfig(str(Path(os.environ["RINGTREE_HUB"], "server", "jupyterhub_config.py")))  # noqa: F821
+SERVER = Path(os.environ["RINGTREE_HUB"], "server", "jupyterhub_config.py")
+load_subconfig(os.environ.get("RINGTREE_HUB_CONFIG", str(SERVER)))  # noqa: F821
 
 c = get_config()  # noqa: F821
 c.JupyterHub.services = [{"name": "tests", "api_token": os.environ["RINGTREE_HUB_TESTS"]}]

@@ -8,11 +8,40 @@ import subprocess
 import time
 import uuid
 from contextlib import contextmanager
+from pathlib import Path
 
 import requests
 import websocket
 
 PATIENCE = 150  # seconds, on two busy cores
+
+# What a victim does: ranks, shared memory, a kernel with its connection file.
+VICTIM = """
+import os, glob, ringtree
+from ipykernel import get_connection_file
+from multiprocessing import shared_memory
+ranks = ringtree.start(2)
+memory = shared_memory.SharedMemory(create=True, size=8)
+print(os.getpid(), memory._name, os.environ["TMPDIR"], get_connection_file())
+"""
+# In a learner's home, for whoever reads it: who that was.
+UNTRUE = """
+import os, pathlib
+with open(pathlib.Path(__file__).with_name("who-reads"), "a") as told:
+    print(os.geteuid(), file=told)
+"""
+CONNECT = """
+import socket
+try:
+    socket.socket(socket.AF_UNIX).connect({path!r}); print("connected")
+except OSError as error:
+    print(error.strerror)
+"""
+
+
+def attack(theirs, code):
+    """What happens to the attacker's code in their own notebook: its output, or the error's own name."""
+    return theirs(f"try:\n    print({code})\nexcept Exception as error:\n    print(type(error).__name__)")
 
 
 def wait_for(done, what, seconds=PATIENCE):
@@ -89,6 +118,17 @@ class Learner:
         drop = ["setpriv", f"--reuid={self.uid}", f"--regid={self.gid}", "--init-groups", "--"]
         return subprocess.run([*drop, *map(str, command)], capture_output=True, text=True, timeout=60, **options)
 
+    def by_slurm(self, *command):
+        """One of Slurm's commands, as this user would give it over ssh."""
+        return self.as_user("env", f"SLURM_CONF={self.hub.folder / 'slurm.conf'}", *command, cwd=self.home)
+
+    def write(self, name, text):
+        """A file in this learner's home, which is theirs; returns its path."""
+        path = Path(self.home, name)
+        self.as_user("mkdir", "-p", path.parent)
+        self.as_user("tee", path, input=text)
+        return path
+
     @property
     def url(self):
         return f"{self.hub.address}/user/{self.name}"
@@ -99,17 +139,17 @@ class Learner:
         return {"Authorization": f"token {self.token}"}
 
     @contextmanager
-    def kernel(self, number=None, keep=False):
+    def kernel(self, number=None, keep=False, patience=PATIENCE):
         """A notebook's kernel on this learner's server: a function that runs code and returns what it printed or raised.
 
-        number: a kernel that was kept; the function's attribute `number` tells it.
+        number: a kernel that was kept; the function's attribute `number` tells it. patience: seconds between two messages.
         """
         if number is None:
             answer = requests.post(f"{self.url}/api/kernels", headers=self.headers(), json={}, timeout=60)
             assert answer.status_code == 201, answer.text
             number = answer.json()["id"]
         line = websocket.create_connection(
-            f"{self.url}/api/kernels/{number}/channels".replace("http", "ws", 1), header=self.headers(), timeout=PATIENCE
+            f"{self.url}/api/kernels/{number}/channels".replace("http", "ws", 1), header=self.headers(), timeout=patience
         )
         try:
             here = functools.partial(run, line)

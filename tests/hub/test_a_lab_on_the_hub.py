@@ -1,5 +1,6 @@
 """A learner's whole way: log in, choose GPUs, get the course, do a lab, log out."""
 
+import json
 import re
 import shutil
 from pathlib import Path
@@ -33,13 +34,19 @@ def test_a_learner_logs_in_chooses_two_gpus_does_a_lab_and_logs_out(hub, chromiu
         answer(learner)
         page.goto(f"{learner.url}/lab/tree/course/{LAB}?reset")
         page.wait_for_selector(".jp-Notebook .jp-CodeCell")
-        page.wait_for_function("document.querySelector('.jp-Notebook-ExecutionIndicator')?.dataset.status === 'idle'")
+        page.wait_for_selector("text=/Python 3 .* Idle/")  # who runs cells before that is asked for a kernel
         page.click("text=Run >> nth=0")
         page.click("text=Run All Cells")
         page.wait_for_selector("text=Ranks and groups: 4 of 4")
         page.keyboard.press("Control+s")
         people.wait_for(lambda: all(check in written(learner) for check in CHECKS), "the checks in the saved notebook")
-        figure = page.locator("figure[data-step]")
+        figure = page.locator("figure[data-step]").first
+        page.hover(".jp-Notebook .jp-CodeCell >> nth=-1")
+        for _ in range(60):  # JupyterLab draws what is in view, and a learner scrolls
+            if figure.count():
+                break
+            page.mouse.wheel(0, -400)
+            page.wait_for_timeout(100)
         figure.scroll_into_view_if_needed()
         before = figure.get_attribute("data-step")
         figure.locator("[data-do=forward], [data-do=next]").first.click()
@@ -70,3 +77,24 @@ def test_the_ranks_use_exactly_what_was_allotted(hub, learners):
         assert run("import os; print(os.environ['CUDA_VISIBLE_DEVICES'])") == "0,1"
         told = run(f"import ringtree; ranks = ringtree.start(2); print(ranks.call({SEEN}))")
         assert told == "['0,1', '0,1']"
+
+
+DOCTOR = """
+import json, subprocess, sys
+asked = subprocess.run([sys.executable, "-m", "ringtree.doctor", "--json"], capture_output=True, text=True)
+print(json.dumps([asked.returncode, json.loads(asked.stdout)]))
+"""
+
+
+def test_the_doctor_tells_what_slurm_gave(hub, learners):
+    learner = learners(1)
+    learner.start(gpus=1, gib=4)
+    with learner.kernel() as run:
+        status, found = json.loads(run(DOCTOR))
+    told = {each["topic"]: each for each in found}
+    # A pretended GPU is allotted and answers to nobody: that is wrong, and said with what to do.
+    assert told["Slurm"]["state"] == "wrong" and "1 GPU and 1 core" in told["Slurm"]["seen"] and told["Slurm"]["do"], told
+    assert status == 1
+    for topic in ("memory", "cores", "threads", "shared memory", "open files", "processes", "ports", "stale ranks"):
+        assert told[topic]["state"] != "wrong", told[topic]
+    assert "4096 allowed" in told["processes"]["seen"], told["processes"]

@@ -2,7 +2,8 @@
 
 import pytest
 from choices import Limits
-from queue_place import gpus_in, tell_place
+from machine import allottable_gib
+from queue_place import gpus_in, spoken, tell_free, tell_place
 
 SERVER = Limits(gpus=4, hours=4, gib=16)
 
@@ -30,6 +31,14 @@ def test_the_page_shows_what_the_server_has():
     assert '<option value="0">none: the ranks run on the CPU</option>' in SERVER.page()
 
 
+def test_no_more_memory_is_offered_than_slurm_has(tmp_path):
+    conf = tmp_path / "slurm.conf"
+    assert allottable_gib(conf) is None
+    conf.write_text("# NodeName=x RealMemory=1\nNodeName=a CPUs=2 RealMemory=21503 State=UNKNOWN\nNodeName=b RealMemory=4096\n")
+    assert allottable_gib(conf) == 20
+    assert Limits(gpus=0, hours=1, gib=20).choices()["gib"][1] == [2, 4, 8, 16]
+
+
 @pytest.mark.parametrize("text, gpus", [("gres:gpu:2", 2), ("gpu:1", 1), ("N/A", 0), ("gres:gpu:a100:4", 4), ("gres/gpu=3", 3)])
 def test_slurms_words_for_gpus(text, gpus):
     assert gpus_in(text) == gpus
@@ -45,10 +54,21 @@ COMPLETED|5|gres:gpu:4|0:00|None"""
 def test_who_waits_is_told_the_place_what_is_free_why_and_how_long():
     assert tell_place(LISTING, "9", 4) == (
         "In the queue: place 1 of 2. You asked for 2 GPUs; 1 of 4 is free. Waiting until enough is free. "
-        "The next server ends in 45:10 at the latest, or when its learner stops it."
+        "The next server ends in 46 min at the latest, or when its learner stops it."
     )
     second = tell_place(LISTING, "10", 4)
     assert second.startswith("In the queue: place 2 of 2. You asked for 1 GPU; 1 of 4 is free. Waiting behind others")
+
+
+@pytest.mark.parametrize("seconds, words", [(0, "0 min"), (61, "2 min"), (3600, "1 h"), (3601, "1 h 1 min"), (86400, "24 h")])
+def test_time_left_is_said_in_hours_and_minutes(seconds, words):
+    assert spoken(seconds) == words
+
+
+def test_who_chooses_is_told_what_is_free_and_how_many_wait():
+    assert tell_free(LISTING, 4) == "GPUs: 1 of 4 is free. 2 learners wait in the queue."
+    assert tell_free(LISTING.replace("PENDING|9", "COMPLETED|9"), 8) == "GPUs: 5 of 8 are free. 1 learner waits in the queue."
+    assert tell_free("", 0) == ""
 
 
 def test_who_does_not_wait_is_told_nothing():

@@ -163,6 +163,34 @@ def test_a_learners_pod_takes_connections_from_hub_and_proxy_only(objects):
             )
 
 
+def test_each_start_brings_what_is_new_in_the_course_and_keeps_a_learners_changes(tmp_path):
+    """The command is the values' own; repository and home are here."""
+    pytest.importorskip("nbgitpuller", reason="nbgitpuller is not in this environment, but in the hub's: make test-hub")
+    course, home = tmp_path / "course", tmp_path / "home"
+    home.mkdir()
+    git = ["git", "-c", "user.name=teacher", "-c", "user.email=teacher@example.org", "-C", str(course)]
+
+    def publish(**files):
+        for name, text in files.items():
+            (course / name).write_text(text)
+        subprocess.run([*git, "add", "--all"], check=True)
+        subprocess.run([*git, "commit", "--quiet", "-m", "The course"], check=True)
+
+    def start(repository=course):
+        env = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "HOME": str(home), "COURSE": str(repository)}
+        return subprocess.run(VALUES["singleuser"]["lifecycleHooks"]["postStart"]["exec"]["command"], env=env).returncode
+
+    subprocess.run(["git", "init", "--quiet", "--initial-branch=main", str(course)], check=True)
+    publish(lab="a task", chapter="text")
+    assert start() == 0 and (home / "course" / "lab").read_text() == "a task"
+    (home / "course" / "lab").write_text("an answer")
+    publish(chapter="a better text", lab="another task")
+    assert start() == 0
+    assert (home / "course" / "lab").read_text() == "an answer"
+    assert (home / "course" / "chapter").read_text() == "a better text"
+    assert start(tmp_path / "nowhere") == 0  # a pod whose hook fails would be ended
+
+
 # ---------------------------------------------------------------- the image
 
 

@@ -138,8 +138,8 @@ def expert_cases():
         numbers = [2] * size if size == 2 else whole_numbers(size, 0, most)
         if (size, most) == (4, 6):
             numbers = [0, 5, 1, 3]
-        rows = drawn(size, max(*numbers, 1))
-        factors = drawn(1, size)[0].tolist()
+        rows = [row + 1 for row in easy(2, 2)] if size == 2 else drawn(size, max(*numbers, 1))
+        factors = [2.0, 10.0] if size == 2 else drawn(1, size)[0].tolist()
         given = []
         for rank, number in enumerate(numbers):
             firsts = torch.tensor(whole_numbers(number, 0, size - 1), dtype=torch.int64)
@@ -148,12 +148,29 @@ def expert_cases():
             tokens = rows[rank][:number].clone()
             experts = torch.stack([firsts, seconds], 1)
             given.append((tokens, experts, torch.cat([weights, 1 - weights], 1), factors[rank]))
-        yield Case(tuple(given), _weighted, says="rank 0 has no tokens" if numbers[0] == 0 else "")
+        yield _expert_case(given, says="rank 0 has no tokens" if numbers[0] == 0 else "")
+
+
+def _expert_case(given, **more):
+    counts = sorted({len(tokens) for tokens, *_ in given})
+    holds = count_text(counts[0], "token") if len(counts) == 1 else f"{counts[0]} to {counts[-1]} tokens"
+    return Case(tuple(given), _weighted, holds=f"{holds} each", **more)
 
 
 def _weighted(given):
     factors = torch.tensor([factor for *_, factor in given])
     return [tokens * (weights * factors[experts]).sum(1) for tokens, experts, weights, _ in given]
+
+
+def what_is_wanted(run, rank, token):
+    """Of which token, with which weights and factors: the numbers alone would tell nobody what went wrong."""
+    tokens, experts, weights, _ = run.case.given[rank]
+    value = tokens[token].item()
+    parts = [
+        f"{weight:g} · {run.case.given[expert][3]:g} · {value:g} by rank {expert}"
+        for weight, expert in zip(weights[token].tolist(), experts[token].tolist())
+    ]
+    return f"its token {token} is {value:g}, and wanted is {' and '.join(parts)}"
 
 
 def _there_and_back(extra):
@@ -201,5 +218,7 @@ EXPERT_HINTS = (
 EXERCISES = {
     "without_jams": Program(pairwise_cases, PAIRWISE_HINTS, PAIRWISE_LEVELS),
     "exchange": Program(exchange_cases, EXCHANGE_HINTS, EXCHANGE_LEVELS),
-    "to_experts": Program(expert_cases, EXPERT_HINTS, EXPERT_LEVELS, builtin=True, adds=False, also=tokens_travel),
+    "to_experts": Program(
+        expert_cases, EXPERT_HINTS, EXPERT_LEVELS, builtin=True, adds=False, tells=what_is_wanted, also=tokens_travel
+    ),
 }

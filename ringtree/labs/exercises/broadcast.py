@@ -1,12 +1,14 @@
 """Lab of chapter 5, "Broadcast": a tree for short tensors, and a chain with the best number of chunks for long ones."""
 
+import math
+
 import torch
 
 from ringtree.cost import Link
 from ringtree.labs import limits
 from ringtree.labs.comparing import is_whole, kind
 from ringtree.labs.exercise import Answer, Case, Level, Program, Question
-from ringtree.labs.inputs import drawn, easy
+from ringtree.labs.inputs import drawn, easy, whole_numbers
 from ringtree.theory import lower_bound
 from ringtree.units import binary_text, count_text
 
@@ -133,16 +135,20 @@ LARGE = 2**17
 
 
 def chain_cases():
+    """Long vectors of several lengths, one of them drawn afresh each time: no number of chunks is right for all."""
     for case in _short_cases():
         yield _case([row for (row,) in case.given], case.options["root"], machine=LINK)
     yield _case(drawn(4, 100, torch.int64), 2, machine=LINK)
-    for size, root in ((4, 1), (8, 3)):
-        rows = drawn(size, LARGE)
-        yield _case(rows, root, machine=LINK, says=str(LINK))
+    (between,), (size,) = whole_numbers(1, 2**16, 2**17), whole_numbers(1, 5, 7)
+    for ranks, length, root in ((8, 2**15, 3), (size, between, 4), (8, 2**17, 6), (4, 2**17, 1)):
+        yield _case(drawn(ranks, length), root, machine=LINK, says=str(LINK))
 
 
 def best_chain(case):
-    return {"chunks": {4: 14, 8: 25}[case.size]}
+    """By the rule of the exercise above."""
+    best = math.isqrt(int((case.size - 2) * case.nbytes / LINK.half_size))
+    beside = (max(1, best), best + 1)
+    return {"chunks": min(beside, key=lambda chunks: _chain_time(chunks, case.nbytes, case.size, LINK))}
 
 
 CHAIN_LEVELS = (

@@ -2,7 +2,7 @@
 
 import hashlib
 import re
-from functools import cache
+from functools import cache, partial
 
 import torch
 
@@ -88,26 +88,29 @@ CAUSES = {
 }
 
 JOBS = (first_job, 5), (second_job, 6), (third_job, 4), (fourth_job, 4), (fifth_job, 4)  # with their ranks
+AGAIN = (1, 4, 2.0), (2, 10, 1.0), (1, 6, 2.0), (4, 5, 1.0)  # job, ranks, and what each rank's numbers are
 # Fingerprints of what may be answered: the cause, whose mistake, and in which call of that rank.
 # Whoever opens this file is to find it out all the same.
 ACCEPTED = frozenset(
     (
-        "0c9c7ce4 149ba692 2039c281 3e9ada8d 62bf70c7 632114a5 708a567e 73329694 81d64648 9141880f "
-        "985bc36f a59dc82b abebab87 b6aa974d c7ed123e cbb331fa cdc729f7 ce2ee0df cfc994d1 db392b6f dc4307c0 "
-        "e67a8f69 eacaf35c f230a7fc f235c0d5 f639598f f7441550"
+        "01aa04ac 08dddd27 0afdaec2 0f505e85 1299c8ff 136e7d42 2112b425 23b4e08f 2fd4113f 31236511 3bfbd5b5 "
+        "3f6a8ba0 432f1bf8 46ab86e8 53f5a7d3 54bdf2fe 5c9d2e08 60473b7f 6427fb70 650cb47d 6f7a9230 797e1ced "
+        "7d0d16cf 8a16eadc 914615c6 9436e235 9aaf5c02 a61399c2 a8f82c0f afa14ebd b08faeb0 be0b24b5 bf4a61c2 "
+        "c0ba18ed c490861d cdcf5031 ce498280 cfc5f854 d32cb8ec d3a5b51e d3d25054 d835db6d d9488eb2 dfb23a72 "
+        "e0be1d0c e739a5ab e9b60f79 ed567232 edca253f f87915b0 fc62b6b3 fe483238 ffd0ed4e"
     ).split()
 )
 
 
-def _is_right(number, said):
-    return hashlib.sha256(repr((number, said)).encode()).hexdigest()[:8] in ACCEPTED
+def _is_right(number, size, said):
+    return hashlib.sha256(repr((number, size, said)).encode()).hexdigest()[:8] in ACCEPTED
 
 
 @cache
-def _report(number):
-    job, size = JOBS[number - 1]
+def _report(number, size, filled=1.0):
+    job, _ = JOBS[number - 1]
     try:
-        simulate(job, [torch.ones(2) for _ in range(size)], Link(1e-6, 0.0), checked=True)
+        simulate(job, [torch.full((2,), filled) for _ in range(size)], Link(1e-6, 0.0), checked=True)
     except ProgramError as error:
         return re.sub(r", line \d+", "", str(error))  # of programs that nobody is to look up
     raise AssertionError(f"job {number} ended")
@@ -117,11 +120,11 @@ def report(number):
     """What the simulator says of one of five jobs that hang. number: 1 to 5. Raises UsageError for any other."""
     if type(number) is not int or not 1 <= number <= len(JOBS):
         raise UsageError(f"there is no report {number!r}: give a number from 1 to {len(JOBS)}")
-    return _report(number)
+    return _report(number, JOBS[number - 1][1])
 
 
-def _misread(answer, number):
-    _, size = JOBS[number - 1]
+def _misread(answer, size, is_right):
+    """is_right(said): whether it may be said of this report: a cause, a rank, or (rank, call)."""
     if not isinstance(answer, tuple | list) or len(answer) != 3:
         return 'it should return three things: a rank, a call and a cause, such as (0, "barrier", "tag")'
     rank, call, said = answer
@@ -129,13 +132,13 @@ def _misread(answer, number):
         return f"the first of the three should be a rank, 0 to {size - 1}"
     if not isinstance(said, str) or said not in CAUSES:
         return f"the third of the three should be one of {', '.join(map(repr, CAUSES))}"
-    if not _is_right(number, said):
+    if not is_right(said):
         return f"the cause is not {said!r}, which is that {CAUSES[said]}. What do those do who wait, and for whom?"
-    if not _is_right(number, int(rank)):
+    if not is_right(int(rank)):
         way = "go from each rank to the one that it waits for, until the way ends or goes round"
         way = "the report names the two ranks that are in different calls" if said == "other collective" else way
         return f"it is {said!r}, but not on rank {rank}: {way}"
-    if not isinstance(call, str) or not _is_right(number, (int(rank), call.rpartition(".")[2])):
+    if not isinstance(call, str) or not is_right((int(rank), call.rpartition(".")[2])):
         asked = "the call in which it is, or to which it did not come, by its name in torch.distributed"
         begins = f"it is {said!r}, and rank {rank} has to do with it"
         return f"{begins}; the second of the three should be {asked}, and is not {short(call)}"
@@ -143,8 +146,16 @@ def _misread(answer, number):
 
 
 def report_questions():
-    for number in range(1, len(JOBS) + 1):
-        yield Question((number, report(number)), lambda answer, number=number: _misread(answer, number), f"report {number}")
+    for number, (_, size) in enumerate(JOBS, 1):
+        yield _report_question(number, size, partial(_is_right, number, size))
+    for number, size, filled in AGAIN:
+        yield _report_question(number, size, partial(_is_right, number, size), filled, level=1)
+
+
+def _report_question(number, size, is_right, filled=1.0, level=0):
+    text = _report(number, size, filled)
+    says = f"report {number} again, of {size} ranks (it is: {text})" if level else f"report {number}"
+    return Question((number, text), lambda answer: _misread(answer, size, is_right), says, level)
 
 
 REPORT_HINTS = (
@@ -154,6 +165,8 @@ REPORT_HINTS = (
     "each other in the same line, with a group in it, are in two different groups.",
     "1: who has finished? 2: which two are in the circle, and in what call? 3: the line says group=group. 4: rank 0 waits in "
     "a recv; where is the one that should send? 5: the report names two ranks and two calls: either will do.",
+    "For the target the call and the cause may stay in your table. Find the rank in the text: "
+    '`re.search(r"rank (\\d+), which has finished", report)`, and likewise what stands behind "circle: rank".',
 )
 
 
@@ -266,7 +279,7 @@ AGREE_HINTS = (
 GIVEN = CAUSES, report
 
 EXERCISES = {
-    "diagnose": Answer(report_questions, REPORT_HINTS),
+    "diagnose": Answer(report_questions, REPORT_HINTS, ("within the target",)),
     "first_difference": Answer(calls_questions, CALLS_HINTS),
     "agree": Program(agree_cases, AGREE_HINTS, AGREE_LEVELS, adds=False),
 }

@@ -11,6 +11,7 @@ from ringtree.units import bytes_text, seconds_text
 TITLE = "Predicting"
 CHAPTER = 18
 SIZES = [2**k for k in range(8, 29, 2)]
+ASKED = [2**k for k in range(8, 29)]
 
 
 def ring_seconds(ranks, size, link):
@@ -71,14 +72,15 @@ def interval_questions():
             for spread, width in widest.items():
                 dice = random.Random(f"{seed}-{spread}")
                 samples = timed(link, worlds, spread, dice)
-                hidden = timed(link, (6, 32), spread, dice, [2**k for k in range(8, 29)])
-                wanted = [(p, n) for p, n, _ in hidden]
-                yield Question(
-                    (samples, wanted),
-                    lambda answer, hidden=hidden, held=held, width=width: _interval(answer, hidden, held, width),
-                    f"{says} that scatter by {spread:.0%}, asked for 6 and 32",
-                    level,
-                )
+                hidden = timed(link, (6, 32), spread, dice, ASKED)
+                says_all = f"{says} that scatter by {spread:.0%}, asked for 6 and 32"
+                yield _interval_question(samples, hidden, held, width, says_all, level)
+
+
+def _interval_question(samples, hidden, held, width, says, level):
+    """hidden: what was measured where an interval is asked for. held: the least share in it; width: high over low, at most."""
+    wanted = [(p, n) for p, n, _ in hidden]
+    return Question((samples, wanted), lambda answer: _interval(answer, hidden, held, width), says, level)
 
 
 def _interval(answer, hidden, held, width):

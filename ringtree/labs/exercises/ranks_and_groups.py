@@ -146,6 +146,19 @@ def _means(groups):
     return wanted
 
 
+def _one_all_reduce(case):
+    """Of the largest group: the bytes that a ring moves through a port of its rank."""
+    numbers, groups = case.given[0][0], case.options["groups"]
+    return max(2 * (numbers.numel() - numbers.numel() // len(each)) for each in groups) * numbers.element_size()
+
+
+GROUP_MEAN_LEVELS = (
+    Level(
+        "at the bound",
+        (limits.port_bytes(_one_all_reduce), limits.rounds(lambda case: 2 * max(map(len, case.options["groups"])) - 2)),
+        "2(g−1)/g·n bytes in a group of g ranks: an all-reduce takes no less (Patarasuk and Yuan 2009).",
+    ),
+)
 GROUP_MEAN_HINTS = (
     "`new_group` is a collective of the world: every rank calls it for every group of the list, in the order of the list, "
     "and keeps the one that it is in.",
@@ -235,6 +248,6 @@ HALO_HINTS = (
 EXERCISES = {
     "all_groups": Answer(all_groups_questions, ALL_GROUPS_HINTS),
     "groups_of": Answer(groups_of_questions, GROUPS_OF_HINTS),
-    "group_mean": Program(group_mean_cases, GROUP_MEAN_HINTS, builtin=True, adds=False),
+    "group_mean": Program(group_mean_cases, GROUP_MEAN_HINTS, GROUP_MEAN_LEVELS, builtin=True, adds=False),
     "halo": Program(halo_cases, HALO_HINTS, HALO_LEVELS, also=_one_message_a_side, adds=False, live=2),
 }

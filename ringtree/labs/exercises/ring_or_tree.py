@@ -87,10 +87,10 @@ def _best(size, nbytes, machine):
 
 
 class _Job:
-    """What a chooser has chosen so far, for each call of the job."""
+    """What a chooser has chosen so far, for each call of a job on these machines."""
 
-    def __init__(self):
-        self.chosen = {}
+    def __init__(self, machines):
+        self.machines, self.chosen = machines, {}
 
     def take(self, answer, cell):
         _, size, nbytes, machine = cell
@@ -116,7 +116,7 @@ class _Job:
         def wrong(answer, cell):
             if wrong := self.take(answer, cell):
                 return wrong
-            for label in MACHINES:
+            for label in self.machines:
                 cells = [each for each in self.chosen if each[0] == label]
                 mine, best = sum(self.chosen[each][0] for each in cells), sum(_best(*each[1:]) for each in cells)
                 if mine > part * best:
@@ -139,9 +139,9 @@ class _Job:
         return f"; most is lost for {place}: {name} takes {times:.1f} times the best"
 
 
-def chooser_questions():
-    job = _Job()
-    cells = [(label, size, nbytes, machine) for label, (machine, sizes) in MACHINES.items() for size in sizes for nbytes in CALLS]
+def chooser_questions(machines=MACHINES):
+    job = _Job(machines)
+    cells = [(label, size, nbytes, machine) for label, (machine, sizes) in machines.items() for size in sizes for nbytes in CALLS]
     for cell in cells:
         says = f"{binary_text(cell[2])} on {cell[1]} ranks, {cell[0]}"
         yield Question(cell[1:], lambda answer, cell=cell: job.take(answer, cell), says)

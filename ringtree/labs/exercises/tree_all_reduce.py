@@ -118,8 +118,8 @@ def _too_deep(answer, size):
     return None
 
 
-def questions():
-    for size in [2, 3, 4, 5, 1, 6, 7, 8, 9, 12, 13, 16, 31, 64]:
+def questions(sizes=(2, 3, 4, 5, 1, 6, 7, 8, 9, 12, 13, 16, 31, 64)):
+    for size in sizes:
         for level, wrong in enumerate((_not_trees, _busy_in_both, _too_deep)):
             yield Question((size,), partial(_what_is_wrong, wrong, size), count_text(size, "rank"), level)
 
@@ -198,14 +198,12 @@ TREE_LEVELS = (
     ),
 )
 TREE_HINTS = (
-    "Cut each half into chunks: `pieces = [half.tensor_split(8) for half in total.tensor_split(2)]`. A rank can receive chunk "
-    "k + 1 from a child while it sends chunk k to its parent. For that both must be in one batch_isend_irecv.",
-    "Let a rank's height be 0 for a leaf, else one more than that of its highest child. In step s a rank of height h sends "
-    "chunk s − h up, if there is such a chunk. So each rank knows for each child which chunk comes in step s. Put the "
-    "messages of both trees into the step's batch, first those of tree A, then of tree B.",
-    "Down it is the same with depths: in step s what goes to a child of depth d is chunk s − d + 1. In pseudocode, up: "
-    "for s in range(chunks + tallest): for each tree, for each child c ≥ 1 with parent p: k = s − height(c); if 0 ≤ k < chunks: "
-    "c sends pieces[tree][k] to p, and p receives it into a tensor of its own and adds it after the batch.",
+    "A rank can receive chunk k + 1 from a child while it sends chunk k to its parent, if both are in one batch_isend_irecv. "
+    "A leaf sends chunk 0 in step 0. When has a rank of height 1 the chunk 0 of both children added, and when one of height h?",
+    "Up is the way down with heights for depths: in step s a child of height h sends its parent chunk s − h. There are "
+    "`count` steps and one more for each of the greatest height. Put the messages of both trees into the step's batch.",
+    "A parent receives into a tensor of its own, `got = torch.empty_like(piece)`, and adds it to the piece when the batch is "
+    "done. So keep the pairs (piece, got) of a step in a list, and add them up behind `batch(operations)`.",
 )
 
 

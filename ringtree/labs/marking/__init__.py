@@ -16,11 +16,12 @@ Who does what:
     cells, rank, dist    the learner's side: cells are run, then the function, with a `dist` that hands calls over
     encoding, pipe       how the two talk
     autograding          the same for nbgrader
+    collecting           nbgrader's exchange: what was submitted is taken over as files with plain text, and no more
 
 What is not promised. The learner's processes belong to the user who marks: they can read that user's files, the hidden
-cases too if they know where these are, and ranks can find ways beside `dist` to whisper to each other. Whether a function
-looks at a value, and whether it leaves alone what it was given, is told by its own process. Mark as a user who owns nothing
-else, in a container, where that matters.
+cases too if they know where these are. Where that matters, `--enclose` names a command that starts them as somebody else,
+as the hub's grading does. Ranks can find ways beside `dist` to whisper to each other. Whether a function looks at a value,
+and whether it leaves alone what it was given, is told by its own process.
 """
 
 import lazy_loader

@@ -3,8 +3,8 @@
     tree, blocks = Encoder().pack((3, torch.ones(2)))
     value = Decoder().unpack(tree, blocks)
 
-None, bool, int, float, str, list, tuple, dict, set, tensors, numpy's numbers and this package's own records go over as they
-are. Anything else arrives as an `Unknown`: it has its class's name and its text, and is equal to nothing.
+None, bool, int, float, str, list, tuple, dict, set, range, tensors, numpy's numbers and arrays of them, and this package's own
+records go over as they are. Anything else arrives as an `Unknown`: it has its class's name and its text, and is equal to nothing.
 """
 
 import ctypes
@@ -15,7 +15,7 @@ import math
 import numpy as np
 import torch
 
-DEPTH, TEXT, DIGITS = 40, 100_000, 1000  # of nested lists; characters of a text; of a whole number
+DEPTH, TEXT, DIGITS, RANGE = 40, 100_000, 1000, 100_000  # of nested lists; characters of a text; of a whole number; numbers
 DTYPES = {
     str(each).removeprefix("torch."): each
     for each in (
@@ -70,6 +70,11 @@ class Encoder:
             return float(value) if isinstance(value, float) else int(value) if abs(value) < 10**DIGITS else self.unknown(value)
         if isinstance(value, torch.Tensor):
             return self.tensor(value)
+        if isinstance(value, np.ndarray) and value.dtype.kind in "biuf":
+            self.blocks.append(value.tobytes())
+            return ["array", value.dtype.str, list(value.shape), len(self.blocks) - 1]
+        if kind is range and max(map(abs, (value.start, value.stop, value.step))) <= RANGE:
+            return ["range", value.start, value.stop, value.step]
         if isinstance(value, dict):
             return ["dict", [[self.encode(key, depth + 1), self.encode(each, depth + 1)] for key, each in value.items()]]
         for name, of in (("list", list), ("tuple", tuple), ("set", set | frozenset)):
@@ -142,10 +147,15 @@ class Decoder:
         return {self.decode(key): self.decode(value) for key, value in items}
 
     def read_number(self, kind, digits):
-        dtype = np.dtype(kind)
-        if dtype.kind not in "biuf":
-            raise NotUnderstood(kind)
-        return np.frombuffer(bytes.fromhex(digits), dtype)[0]
+        return np.frombuffer(bytes.fromhex(digits), plain(kind))[0]
+
+    def read_array(self, kind, shape, block):
+        return np.frombuffer(self.blocks[block], plain(kind)).reshape(shape).copy()
+
+    def read_range(self, *ends):
+        if len(ends) != 3 or not all(type(each) is int and abs(each) <= RANGE for each in ends):
+            raise NotUnderstood(f"a range {ends!r}")
+        return range(*ends)
 
     def read_tensor(self, dtype, shape, block):
         return tensor_of(self.blocks[block], DTYPES[dtype], shape)
@@ -174,6 +184,14 @@ class TrustingDecoder(Decoder):
 
     def read_function(self, module, name):
         return getattr(importlib.import_module(module), name)
+
+
+def plain(kind):
+    """numpy's dtype of this name. Raises NotUnderstood where it is no number's."""
+    dtype = np.dtype(kind)
+    if dtype.kind not in "biuf":
+        raise NotUnderstood(kind)
+    return dtype
 
 
 def tensor_of(block, dtype, shape):

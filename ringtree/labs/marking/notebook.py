@@ -15,7 +15,7 @@ from ringtree.labs.exercise import Answer
 from ringtree.labs.judging import judge
 from ringtree.labs.lab import module_of, names
 from ringtree.labs.marking.pipe import Ended
-from ringtree.labs.marking.processes import BEGINNING, Nursery, Ranks
+from ringtree.labs.marking.processes import BEGINNING, FEW, Nursery, Ranks
 from ringtree.labs.marking.standin import ENDED, StandIn
 
 AN_EXERCISE, A_NOTEBOOK = 30.0, 300.0  # seconds
@@ -31,12 +31,13 @@ class Mark:
     says: str
 
 
-def mark(path, hidden=None, lab=None, seconds=A_NOTEBOOK):
+def mark(path, hidden=None, lab=None, seconds=A_NOTEBOOK, enclose=()):
     """The marks of a notebook, exercise by exercise, in the order of its lab.
 
     path: of the learner's notebook. hidden: a folder with more cases, a file `<lab>.py` for a lab: its `EXTRA` has, by
     exercise, a function that yields more of what the exercise's own `cases` or `questions` yields. lab: its name; left out,
-    the notebook's. seconds: in all; an exercise that is not reached by then has no points, and says so.
+    the notebook's. seconds: in all; an exercise that is not reached by then has no points, and says so. enclose: the command
+    by which the learner's processes are started, as for `Nursery`.
     Raises UsageError where there is no such lab, or the file is no notebook.
     """
     lab = lab or Path(path).stem
@@ -48,7 +49,7 @@ def mark(path, hidden=None, lab=None, seconds=A_NOTEBOOK):
         )
     cells, until, skip = cells_of(path), time.monotonic() + seconds, set()
     exercises, records = with_hidden(lab, hidden), records_of(lab)
-    with Nursery() as nursery:
+    with Nursery(enclose) as nursery:
         return [mark_exercise(nursery, name, each, cells, exercises, until, records, skip) for name, each in exercises.items()]
 
 
@@ -106,16 +107,22 @@ def mark_exercise(nursery, name, exercise, cells, names, until, records=(), skip
 
 def verdict_of(nursery, name, exercise, cells, names, seconds, records=(), skip=None):
     """(Verdict, "") as `ringtree.labs.judging.judge` gives it, or (None, why there is none)."""
-    with Ranks(nursery, cells, names, time.monotonic() + BEGINNING + seconds, set() if skip is None else skip) as ranks:
+    size = 1
+    if not isinstance(exercise, Answer):
+        cases = list(exercise.cases())  # drawn once: some are long
+        size, exercise = max(case.size for case in cases), dataclasses.replace(exercise, cases=lambda: cases)
+    with Ranks(nursery, cells, names, size, time.monotonic() + BEGINNING + seconds, set() if skip is None else skip) as ranks:
         try:
-            ranks.prepare(1 if isinstance(exercise, Answer) else max(case.size for case in exercise.cases()))
+            ranks.prepare(min(size, FEW))
             first = ranks.idle(0)
         except Ended:
             return None, f"{name}: {ENDED}, before it could be called."
         if name not in first.defined:
             return None, "; ".join([f"{name} is not defined in this notebook", *first.wrong]) + "."
         try:
-            return judge(name, StandIn(name, exercise, ranks, cells, records), exercise, seconds), ""
+            stand_in = StandIn(name, exercise, ranks, cells, records)  # the harness runs where the function does
+            judged = exercise if isinstance(exercise, Answer) else dataclasses.replace(exercise, harness=None)
+            return judge(name, stand_in, judged, seconds), ""
         except Exception as error:  # an answer that a check was not made for
             return None, f"{name} returned what its check cannot judge ({type(error).__name__}: {error})."
 

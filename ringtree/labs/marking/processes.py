@@ -18,15 +18,23 @@ KEPT = "PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "VIRTUAL_ENV", "LANG", "LC_ALL" 
 PATIENCE = 0.2  # seconds
 A_CELL = 10.0  # seconds that a cell may take
 BEGINNING = 60.0  # seconds until the first process has imported everything
+FEW = 4  # ranks, whose processes are started before the first run: most wrong answers need no more
 TRIES = 4  # of running a notebook's cells: after each the cell that held it is left out
 
 
 class Nursery:
-    """Forks processes for ranks; a context, which at its end has ended all of them."""
+    """Forks processes for ranks; a context, which at its end has ended all of them.
+
+    enclose: the words of a command that runs another command as a child of its own, where it sees less than this process
+    does; it hands its open files on.
+    """
+
+    def __init__(self, enclose=()):
+        self._enclose = [*enclose]
 
     def __enter__(self):
         self._folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
-        self._process = None
+        self._process, self._own = None, ()
         return self
 
     def __exit__(self, *_):
@@ -46,16 +54,12 @@ class Nursery:
             socket.send_fds(self._control, [b"n"], [theirs.fileno()])
         return Pipe(ours, PATIENCE)
 
-    def folder(self):
-        """A new and empty one."""
-        return tempfile.mkdtemp(dir=self._folder.name)
-
     def end_ranks(self):
         """And what they have started, as far as it is still below the nursery or has come to this process."""
         if self._process is not None:
-            end_below(self._process)
+            end_below(self._process, but=self._own)
         if _adopts:
-            end_below(psutil.Process(), but=self._process)
+            end_below(psutil.Process(), but=self._own)
 
     def _start(self):
         self._control, theirs = socket.socketpair()
@@ -66,13 +70,15 @@ class Nursery:
             environment |= {"HOME": home, "TMPDIR": home, "MPLBACKEND": "agg", "CUDA_VISIBLE_DEVICES": ""}
             nothing = subprocess.DEVNULL
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "ringtree.labs.marking.nursery", str(theirs.fileno())],
+                [*self._enclose, sys.executable, "-m", "ringtree.labs.marking.nursery", str(theirs.fileno())],
                 pass_fds=[theirs.fileno()], env=environment, cwd=home, start_new_session=True,
                 stdin=nothing, stdout=nothing, stderr=nothing,
             )  # fmt: skip
         self._control.settimeout(BEGINNING)
         if self._control.recv(1) != b"r":
             raise RuntimeError("the process for answers did not start: does `python -c 'import ringtree.labs'` work?")
+        enclosed = psutil.Process(self._process.pid).children() if self._enclose else []
+        self._own = [self._process.pid, *(each.pid for each in enclosed)]
 
 
 _adopts = False
@@ -90,11 +96,12 @@ def guard_this_process():
 PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER = 4, 36  # of linux/prctl.h
 
 
-def end_below(process, but=None):
-    """End everything that a process has started. Each is stopped first, or it might start another meanwhile."""
+def end_below(process, but=()):
+    """End everything that a process has started, but some by their numbers. Each is stopped first, or it might start another
+    meanwhile."""
     for _ in range(100):
         with contextlib.suppress(psutil.NoSuchProcess):
-            below = [each for each in psutil.Process(process.pid).children(recursive=True) if but is None or each.pid != but.pid]
+            below = [each for each in psutil.Process(process.pid).children(recursive=True) if each.pid not in but]
             living = [each for each in below if _ends(each)]
             for each in living:
                 _send(each, signal.SIGSTOP)
@@ -146,12 +153,13 @@ class RankProcess:
 class Ranks:
     """The processes of one answer: rank r's has the number r, and runs the notebook's cells first.
 
-    cells: {number: text}. names: of the functions that are asked for. until: of time.monotonic, when they must be ready.
-    skip: a set of cells that are known to take too long; those that are found out here are put into it.
+    cells: {number: text}. names: of the functions that are asked for. most: ranks that a run may have. until: of
+    time.monotonic, when they must be ready. skip: a set of cells that are known to take too long; those that are found out
+    here are put into it.
     """
 
-    def __init__(self, nursery, cells, names, until, skip):
-        self._nursery, self._cells, self._names = nursery, cells, list(names)
+    def __init__(self, nursery, cells, names, most, until, skip):
+        self._nursery, self._cells, self._names, self._most = nursery, cells, list(names), most
         self._until, self._skip, self._found = until, skip, {}
 
     def __enter__(self):
@@ -176,7 +184,7 @@ class Ranks:
         """The process of a rank, ready for a run: another where an earlier run has left it in the middle."""
         if number in self._found and self._found[number].busy:
             self._found.pop(number).pipe.close()
-        self.prepare(number + 1)
+        self.prepare(number + 1 if number < FEW else self._most)
         return self._found[number]
 
     def _first(self):
@@ -199,5 +207,5 @@ class Ranks:
     def _begun(self):
         found = RankProcess(self._nursery.rank())
         message = {"cells": self._cells, "skip": sorted(self._skip), "seconds": A_CELL, "names": self._names}
-        found.pipe.send(message | {"folder": self._nursery.folder()})
+        found.pipe.send(message)
         return found

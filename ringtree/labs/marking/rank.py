@@ -5,12 +5,14 @@ import contextlib
 import ctypes
 import os
 import sys
+import tempfile
 import traceback
+from functools import partial
 
 import torch
 
 from ringtree import computing
-from ringtree.labs.exercise import tensors
+from ringtree.labs.exercise import CheckFailed, tensors
 from ringtree.labs.forbidding import Forbidden, without, without_ready_made
 from ringtree.labs.judging import unwritten_memory_shows
 from ringtree.labs.marking.cells import filename_of, run_cells
@@ -219,7 +221,7 @@ def _cell(filename):
 def serve(pipe):
     """Run the cells that the judge sends first, then the function that it names, as often as it asks."""
     first, _ = pipe.receive()
-    os.chdir(first["folder"])
+    os.chdir(tempfile.mkdtemp())
     cells = {int(number): text for number, text in first["cells"].items()}
 
     def begins(number):
@@ -242,7 +244,10 @@ def _run(pipe, names, message, blocks):
     given = [*arguments, RankDist(talk, message["rank"], message["size"])] if message["size"] else arguments
     try:
         with _conditions(talk, message, decoder.unpack(message["without"], blocks)):
-            answer = names[message["name"]](*given, **options)
+            function = names[message["name"]]
+            if message["harness"]:
+                function = partial(decoder.read_function(*message["harness"]), function)
+            answer = function(*given, **options)
     except BaseException as error:
         if isinstance(error, Ended):
             raise
@@ -285,4 +290,5 @@ def _raised(error):
         "at": [[_cell(frame.f_code.co_filename), frame.f_code.co_name, line] for frame, line in own[-1:]],
         "unwritten": isinstance(error, NotImplementedError),
         "forbidden": isinstance(error, Forbidden),
+        "complaint": isinstance(error, CheckFailed),  # of a harness
     }

@@ -16,7 +16,7 @@ import torch
 
 from ringtree import computing
 from ringtree.calls import OPERATIONS
-from ringtree.labs.exercise import Program, tensors
+from ringtree.labs.exercise import CheckFailed, Program, tensors
 from ringtree.labs.forbidding import Forbidden
 from ringtree.labs.marking.dist import FORWARDED
 from ringtree.labs.marking.encoding import DTYPES, Decoder, Encoder, NotUnderstood
@@ -70,7 +70,9 @@ class StandIn:
     def _start(self, dist):
         size = dist.get_world_size() if dist else 0
         forbids = dist is not None and not self._exercise.builtin
-        return {"name": self._name, "rank": dist.get_rank() if dist else 0, "size": size, "forbids": forbids}
+        harness = getattr(self._exercise, "harness", None)
+        named = [harness.__module__, harness.__qualname__] if harness else None
+        return {"name": self._name, "rank": dist.get_rank() if dist else 0, "size": size, "forbids": forbids, "harness": named}
 
 
 class _Raised(Exception):
@@ -198,6 +200,8 @@ class Conversation:
             return NotImplementedError()
         if message["forbidden"]:
             return Forbidden()
+        if message["complaint"]:
+            return CheckFailed(str(message["text"])[:2000])
         name = re.sub(r"\W", "", str(message["type"])[:80]) or "Exception"
         return self._raised_at(message["at"], type(name, (Exception,), {})(str(message["text"])[:2000]))
 

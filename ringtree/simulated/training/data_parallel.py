@@ -36,7 +36,7 @@ def buckets_of(layers, nbytes) -> list[tuple[int, int]]:
     buckets, room = [], 0
     for number, layer in reversed([*enumerate(layers)]):
         for gradient in reversed(layer.sketches):
-            if gradient.nbytes > room:
+            if not buckets or gradient.nbytes > room:
                 buckets.append((number, 0))
                 room = nbytes
             buckets[-1] = number, buckets[-1][1] + gradient.count

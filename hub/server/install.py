@@ -1,0 +1,368 @@
+"""Set a server up, or take it all away again: `make hub`, `make hub-remove`. Run in a bare Debian 12, without systemd and GPU.
+
+Every step says what it will change before anything is changed, does nothing where nothing is left to do, and can be undone.
+What was there before is noted in RECORD, so that only what this program made is removed. Homes stay.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import layout
+import machine
+
+CHECKOUT = Path(__file__).resolve().parent.parent.parent
+STATE = Path("/var/lib/ringtree-hub")
+SETTINGS = Path("/etc/ringtree-hub/environment")
+SLURM = Path("/etc/slurm")
+UNITS = Path("/etc/systemd/system")
+RECORD = STATE / "private" / "installed.json"
+GRADING = SETTINGS.with_name("grading")
+GROUP, PROXY = "learners", "ringtree-proxy"
+PACKAGES = ("slurm-wlm", "munge", "git", "python3-venv", "iproute2", "uidmap")
+SERVICES = ("munge", "slurmctld", "slurmd", "ringtree-proxy", "ringtree-hub", "ringtree-grading")
+
+
+def run(*command, **options):
+    return subprocess.run([str(each) for each in command], check=True, **options)
+
+
+def has_systemd():
+    return Path("/run/systemd/system").is_dir()
+
+
+class Record(dict):
+    """What was made, kept on disk from the moment that it is made."""
+
+    def __init__(self):
+        super().__init__(json.loads(RECORD.read_text()) if RECORD.exists() else {})
+
+    def note(self, **made):
+        self.update(made)
+        RECORD.parent.mkdir(parents=True, exist_ok=True)
+        RECORD.parent.chmod(0o700)
+        RECORD.write_text(json.dumps(self, indent=1))
+
+
+# Each step: `plan` tells what is left to do, or None; `do` does it; `undo` takes away what the record says it made.
+
+
+class Packages:
+    def __init__(self, given):
+        pass
+
+    @staticmethod
+    def installed():
+        told = run("dpkg-query", "--show", "--showformat=${Package} ${db:Status-Status}\n", capture_output=True, text=True).stdout
+        return {line.split()[0] for line in told.splitlines() if line.endswith(" installed")}
+
+    def plan(self, record):
+        lacking = [name for name in PACKAGES if name not in self.installed()]
+        return f"install Debian's packages {', '.join(lacking)} and what they need" if lacking else None
+
+    def do(self, record):
+        before, quiet = self.installed(), os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
+        run("apt-get", "update", "--quiet=2", env=quiet)
+        run("apt-get", "install", "--yes", "--quiet=2", "--no-install-recommends", *PACKAGES, env=quiet)
+        record.note(packages=sorted({*record.get("packages", []), *self.installed() - before}))
+
+    def undo(self, record):
+        if names := [name for name in record.get("packages", []) if name in self.installed()]:
+            run("apt-get", "purge", "--yes", "--quiet=2", *names, env=os.environ | {"DEBIAN_FRONTEND": "noninteractive"})
+            shutil.rmtree("/var/log/slurm", ignore_errors=True)  # the package keeps it while a log is in it
+
+
+class Programs:
+    def __init__(self, given):
+        self.folder = given.hub
+
+    def plan(self, record):
+        return f"install the hub, the course's package and PyTorch into {self.folder} (some GB)"
+
+    def do(self, record):
+        if not self.folder.exists():
+            record.note(programs=str(self.folder))
+        python = f"HUB_PYTHON={os.environ.get('HUB_PYTHON', '/usr/bin/python3')}"
+        run("make", "--no-print-directory", f"HUB={self.folder}", python, f"{self.folder}/ready", cwd=CHECKOUT)
+
+    def undo(self, record):
+        if made := record.get("programs"):
+            shutil.rmtree(made, ignore_errors=True)
+
+
+class Accounts:
+    def __init__(self, given):
+        self.teacher = given.teacher
+
+    def plan(self, record):
+        wanted = [f"the group {GROUP}"] * (not _known("group", GROUP))
+        wanted += [f"the user {name}" for name in (PROXY, self.teacher) if not _known("passwd", name)]
+        made = [f"make {', '.join(wanted)}"] * bool(wanted)
+        return " and ".join([*made, f"put the labs with their solutions into {self.teacher}'s home"])
+
+    def do(self, record):
+        if not _known("group", GROUP):
+            run("groupadd", "--system", GROUP)
+            record.note(group=GROUP)
+        if not _known("passwd", PROXY):
+            run("useradd", "--system", "--user-group", "--no-create-home", "--shell=/usr/sbin/nologin", PROXY)
+            record.note(user=PROXY)
+        if not _known("passwd", self.teacher):
+            run("useradd", "--create-home", "--shell=/bin/bash", self.teacher)
+            record.note(teacher=self.teacher)
+            Path(f"~{self.teacher}").expanduser().chmod(0o700)
+        run("usermod", "--append", f"--groups={GROUP}", self.teacher)
+        layout.give_strangers(self.teacher)
+        layout.give_labs(CHECKOUT / "labs", self.teacher)
+
+    def undo(self, record):
+        if record.get("teacher"):
+            subprocess.run(["userdel", record["teacher"]], check=False)
+        if record.get("user"):
+            subprocess.run(["userdel", record["user"]], check=False)
+        if record.get("group"):
+            subprocess.run(["groupdel", record["group"]], check=False)
+
+
+def _known(database, name):
+    return subprocess.run(["getent", database, name], check=False, capture_output=True).returncode == 0
+
+
+class Slurm:
+    """Its three files, and the folders that they name. Files that were there are kept beside them."""
+
+    def __init__(self, given):
+        self.given = given
+
+    def plan(self, record):
+        others = [name for name in machine.FILES if (SLURM / name).exists() and name not in record.get("slurm", [])]
+        kept = f"; what is in {', '.join(others)} now is kept as {others[0]}.before-ringtree-hub, …" if others else ""
+        return f"write {', '.join(machine.FILES)} into {SLURM} for {len(machine.find_gpus())} GPUs{kept}"
+
+    def do(self, record):
+        SLURM.mkdir(exist_ok=True)
+        for name in machine.FILES:
+            if (SLURM / name).exists() and name not in record.get("slurm", []):
+                (SLURM / name).rename(SLURM / f"{name}.before-ringtree-hub")
+        for folder, owner in (("/var/lib/slurm/controller", "slurm"), ("/var/lib/slurm/node", "root"), ("/var/log/slurm", "slurm")):
+            made = not Path(folder).exists()
+            Path(folder).mkdir(parents=True, exist_ok=True)
+            if made:
+                shutil.chown(folder, owner)
+                Path(folder).chmod(0o700)
+                record.note(folders=[*record.get("folders", []), folder])
+        record.note(slurm=list(machine.FILES))
+        machine.fill(
+            SLURM,
+            **machine.look_at_machine(),
+            gpus=machine.find_gpus(),
+            node="server",
+            controller_port=6817,
+            node_port=6818,
+            slurm_user="slurm",
+            munge_socket="/run/munge/munge.socket.2",
+            state="/var/lib/slurm",
+            logs="/var/log/slurm",
+            programs=self.given.hub / "server",
+            sharers=self.given.sharers,
+            hours=self.given.hours,
+        )
+
+    def undo(self, record):
+        for name in record.get("slurm", []):
+            (SLURM / name).unlink(missing_ok=True)
+            if (kept := SLURM / f"{name}.before-ringtree-hub").exists():
+                kept.rename(SLURM / name)
+        for folder in record.get("folders", []):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+class State:
+    """The hub's own folder, the course in it, and the settings."""
+
+    def __init__(self, given):
+        self.given = given
+
+    def plan(self, record):
+        return f"put the course and the hub's files into {STATE}, and settings into {SETTINGS}"
+
+    def do(self, record):
+        layout.make_folders(STATE, PROXY)
+        layout.make_exchange(STATE, self.given.teacher)
+        layout.publish_course(STATE, CHECKOUT / "book" / "course.py")
+        settings = layout.environment(
+            STATE,
+            self.given.hub / "python" / "bin",
+            address=self.given.address,
+            group=GROUP,
+            proxy_group=PROXY,
+            gpus=len(machine.find_gpus()),
+            slurm_conf=SLURM / "slurm.conf",
+        )
+        settings["RINGTREE_HUB_HOURS"] = str(self.given.hours)
+        write_settings(SETTINGS, settings)
+        home, python = Path(f"~{self.given.teacher}").expanduser(), self.given.hub / "python" / "bin"
+        marks = layout.grading_environment(STATE, python, hub=self.given.hub, home=home, slurm_conf=SLURM / "slurm.conf")
+        write_settings(GRADING, marks)
+        record.note(state=True)
+
+    def undo(self, record):
+        shutil.rmtree(SETTINGS.parent, ignore_errors=True)
+
+
+def write_settings(path, settings):
+    """For systemd's EnvironmentFile; what an administrator wrote beside ours stays."""
+    path.parent.mkdir(mode=0o700, exist_ok=True)
+    known = path.read_text().splitlines(keepends=True) if path.exists() else []
+    more = [line for line in known if line.partition("=")[0] not in settings]
+    path.touch(0o600)
+    path.write_text(layout.as_lines(settings) + "".join(more))
+
+
+UNIT = """\
+# Made by `make hub` for the course "Rings and Trees".
+[Unit]
+Description={what}
+After=network.target {after}
+{needs}
+[Service]
+EnvironmentFile={settings}
+ExecStart={command}
+Restart=always
+RestartSec=2
+{more}
+[Install]
+WantedBy=multi-user.target
+"""
+
+
+class Units:
+    def __init__(self, given):
+        self.given = given
+
+    def texts(self):
+        python, hub = self.given.hub / "python" / "bin", self.given.hub / "server"
+        proxy = layout.proxy_command(STATE, python, self.given.address, self.given.hub)
+        more = [f"User={PROXY}", f"Group={PROXY}", "AmbientCapabilities=CAP_NET_BIND_SERVICE", "NoNewPrivileges=yes"]
+        more += ["ProtectSystem=strict", f"ReadWritePaths={STATE / 'proxy'}", "ProtectHome=yes", "PrivateTmp=yes"]
+        more.append(f"ExecStartPre=/bin/rm -f {STATE / 'proxy' / 'api.sock'}")
+        if self.given.certificate:
+            more += [f"LoadCredential=certificate:{self.given.certificate}", f"LoadCredential=key:{self.given.key}"]
+            proxy += ["--ssl-cert=${CREDENTIALS_DIRECTORY}/certificate", "--ssl-key=${CREDENTIALS_DIRECTORY}/key"]
+        parts = {"settings": SETTINGS, "command": " ".join(proxy), "more": "\n".join(more)}
+        yield "ringtree-proxy", UNIT.format(what="The proxy of the labs' JupyterHub", after="", needs="", **parts)
+        command = " ".join(layout.hub_command(python, hub / "jupyterhub_config.py"))
+        # Servers are jobs of Slurm: they go on while the hub is restarted.
+        more = f"KillMode=process\nExecStartPre=/bin/rm -f {STATE / 'sockets' / 'hub.sock'}"
+        parts = {"settings": SETTINGS, "command": command, "more": more}
+        after = "munge.service slurmctld.service ringtree-proxy.service"
+        yield "ringtree-hub", UNIT.format(what="The labs' JupyterHub", after=after, needs=f"Wants={after}\n", **parts)
+        command = f"{python / 'python'} {hub / 'grading.py'} serve"
+        more = f"User={self.given.teacher}\nNoNewPrivileges=yes\nPrivateTmp=yes"
+        parts = {"settings": GRADING, "command": command, "more": more}
+        after = "munge.service slurmctld.service"
+        yield "ringtree-grading", UNIT.format(what="Marks of the labs, for the teacher", after=after, needs="", **parts)
+
+    def plan(self, record):
+        started = f", and start {', '.join(SERVICES)}" if has_systemd() else " (no systemd runs here: nothing is started)"
+        return f"write the units ringtree-proxy, ringtree-hub and ringtree-grading into {UNITS}{started}"
+
+    def do(self, record):
+        UNITS.mkdir(parents=True, exist_ok=True)
+        for name, text in self.texts():
+            (UNITS / f"{name}.service").write_text(text)
+        record.note(units=["ringtree-proxy", "ringtree-hub", "ringtree-grading"])
+        if has_systemd():
+            run("systemctl", "daemon-reload")
+            run("systemctl", "enable", *SERVICES)
+            run("systemctl", "restart", *SERVICES)
+
+    def undo(self, record):
+        if has_systemd() and record.get("units"):
+            for name in ("ringtree-hub", "ringtree-grading"):
+                run("scancel", "--full", f"--name={name}")
+            run("systemctl", "disable", "--now", *reversed(SERVICES))
+        for name in record.get("units", []):
+            (UNITS / f"{name}.service").unlink(missing_ok=True)
+        if has_systemd():
+            run("systemctl", "daemon-reload")
+
+
+STEPS = (Packages, Programs, Accounts, Slurm, State, Units)
+
+
+def agreed(question, given):
+    if given.yes:
+        return True
+    if not sys.stdin.isatty():
+        sys.exit("Nobody is here to ask: say YES=1 if that is what you want.")
+    return input(f"{question} [y/N] ").strip().lower() in ("y", "yes")
+
+
+def install(given):
+    record, steps = Record(), [kind(given) for kind in STEPS]
+    plans = [(step, step.plan(record)) for step in steps]
+    print("This will")
+    for _, plan in plans:
+        if plan:
+            print(f"  - {plan}")
+    print(f"It can be undone by `make hub-remove`; homes are not touched. Learners are the users in the group {GROUP}.")
+    if not agreed("Go on?", given):
+        sys.exit("Nothing was changed.")
+    for step, plan in plans:
+        if plan:
+            print(f"… {plan}")
+            step.do(record)
+    print(f"Done. The hub answers at {given.address}; the course: {given.address}{layout.course_link(STATE)}")
+    print(f"The teacher is {given.teacher}, who logs in as soon as there is a password: passwd {given.teacher}")
+    print(f"A learner: useradd --create-home --groups={GROUP} --shell=/bin/bash NAME; chmod 700 ~NAME; passwd NAME")
+    if not has_systemd():
+        print(f"No systemd runs here: start {', '.join(SERVICES)} yourself, as their units say.")
+
+
+def remove(given):
+    record = Record()
+    if not record:
+        sys.exit(f"`make hub` has set nothing up here: there is no {RECORD}.")
+    print("This will end every learner's server and remove")
+    for what in ("units", "slurm", "group", "user", "teacher", "programs", "packages"):
+        if record.get(what):
+            print(f"  - {what}: {record[what] if isinstance(record[what], str) else ', '.join(record[what])}")
+    print(f"  - {STATE}, with the hub's database, and {SETTINGS.parent}")
+    print("Homes stay, with what learners have done.")
+    if not agreed("Remove it?", given):
+        sys.exit("Nothing was changed.")
+    for kind in reversed(STEPS):
+        kind(given).undo(record)
+    shutil.rmtree(STATE, ignore_errors=True)
+    print("Removed.")
+
+
+def main():
+    sys.stdout.reconfigure(line_buffering=True)
+    asked = argparse.ArgumentParser(prog="make hub", description=__doc__.splitlines()[0])
+    asked.add_argument("what", choices=("install", "remove"))
+    asked.add_argument("--hub", type=Path, default=Path("/opt/ringtree-hub"), help="where the programs go")
+    asked.add_argument("--address", default="http://127.0.0.1:8000", help="at which the proxy listens")
+    asked.add_argument("--certificate", type=Path, help="for an address that begins with https")
+    asked.add_argument("--key", type=Path, help="the certificate's key")
+    asked.add_argument("--teacher", default="teacher", help="who hands out the labs and marks them; made, if there is no such user")
+    asked.add_argument("--sharers", type=int, default=4, help="how many learners may share a core")
+    asked.add_argument("--hours", type=int, default=12, help="the longest that a learner may ask for")
+    asked.add_argument("--yes", action="store_true", help="do not ask")
+    given = asked.parse_args()
+    if os.geteuid() != 0:
+        sys.exit("It changes the system, so it needs root: run it with sudo.")
+    if not shutil.which("apt-get"):
+        sys.exit("It is made for Debian 12 and Ubuntu: no apt-get was found here. README.md names the parts for elsewhere.")
+    if given.address.startswith("https") != bool(given.certificate and given.key):
+        sys.exit("An address that begins with https needs CERTIFICATE=… and KEY=…, and no other address takes them.")
+    {"install": install, "remove": remove}[given.what](given)
+
+
+if __name__ == "__main__":
+    main()

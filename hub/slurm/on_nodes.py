@@ -1,0 +1,86 @@
+"""A learner's server as a job on a node of a cluster, reached over the network with TLS in both directions. Run."""
+
+from pathlib import Path
+
+from allotments import Allotment
+from batchspawner import SlurmSpawner
+from choices import Limits
+from jupyterhub.apihandlers import APIHandler, default_handlers
+from traitlets import Integer
+
+# --exclusive=user: no other user has a job on the node meanwhile. Ports of Gloo and NCCL know no password.
+SCRIPT = """#!/bin/bash
+#SBATCH --job-name={{name}}
+#SBATCH --output={{homedir}}/.ringtree-hub/server.log
+#SBATCH --chdir={{homedir}}
+#SBATCH --export={{keepvars}}
+#SBATCH --time={{hours * 60}}
+#SBATCH --mem={{gib}}G
+#SBATCH --cpus-per-task={{cpus}}
+#SBATCH --exclusive=user
+#SBATCH --no-requeue
+{% if partition %}#SBATCH --partition={{partition}}
+{% endif %}{% if gpus %}#SBATCH --gres=gpu:{{gpus}}
+{% endif %}{% if options %}#SBATCH {{options}}
+{% endif %}
+umask 077
+export CUDA_VISIBLE_DEVICES=${CUDA_VISIBLE_DEVICES-}
+export TMPDIR=$(mktemp -d "/tmp/ringtree-$SLURMD_NODENAME-$SLURM_JOB_ID-XXXXXX")
+address=$(getent ahostsv4 "$SLURMD_NODENAME" | { read -r first rest; echo "$first"; })
+export JUPYTERHUB_SERVICE_URL=${JUPYTERHUB_SERVICE_URL/0.0.0.0/$address}
+# Slurm's first signal reaches the server too, which then stops its kernels; what it leaves is removed after it.
+trap : TERM
+{{cmd}} &
+until wait $! || ! kill -0 $! 2>/dev/null; do :; done
+rm -rf "$TMPDIR"
+"""
+
+
+class Port(APIHandler):
+    """A server tells at which port it listens, which it chose on its node, and nothing else of its spawner."""
+
+    def post(self):
+        told, token = self.get_json_body(), self.get_auth_token()
+        spawners = self.current_user.spawners.values() if self.current_user else ()
+        mine = [each for each in spawners if each.api_token == token]
+        port = told.get("port") if isinstance(told, dict) else None
+        if mine and set(told) == {"port"} and type(port) is int and 1024 <= port < 65536:
+            mine[0].port = port
+            self.set_status(201)
+        else:
+            self.set_status(400)
+            self.finish({"message": "expected {\"port\": number}, and the server's own token"})
+
+
+default_handlers.append((r"/api/batchspawner", Port))
+
+
+class OnNode(Allotment):
+    """A server at its node's address, which takes in only who shows a certificate of the hub or its proxy."""
+
+    batch_script = SCRIPT
+    node_gpus = Integer(0, help="GPUs of a node: the most that one server can have").tag(config=True)
+
+    def limits_here(self):
+        return Limits(self.node_gpus, self.most_hours, self.most_gib)
+
+    async def start(self):
+        """Submit the job and wait until its server has told its port, however long the queue; returns (node, port)."""
+        self.user_options = self.limits_here().checked(self.user_options)
+        return await SlurmSpawner.start(self)
+
+    async def certified_names(self):
+        """The nodes' names, of which one will be the server's."""
+        listing = await self.run_command("sinfo --noheader --Node --format=%N")
+        return sorted({f"DNS:{name}" for name in listing.split()})
+
+    async def move_certs(self, paths):
+        """Into the learner's home, which the nodes share, by a process of the learner: what is there may lead anywhere."""
+        folder = f"{self.req_homedir}/.ringtree-hub"
+        prefix = self.exec_prefix.format(username=self.user.name)
+        moved = {}
+        for name, path in paths.items():
+            moved[name] = f"{folder}/{name}.pem"
+            write = f"umask 077; mkdir -p {folder} && rm -f {moved[name]} && cat > {moved[name]}"
+            await self.run_command(f"{prefix} /bin/sh -c '{write}'", input=Path(path).read_text())
+        return moved

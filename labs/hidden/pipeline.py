@@ -1,0 +1,19 @@
+"""More layers, ranks and micro-batches for the lab "Pipeline"."""
+
+from ringtree.labs.exercises import pipeline as lab
+from ringtree.labs.inputs import whole_numbers
+
+
+def cut():
+    yield from lab.cut_questions([([7, 1, 1, 1, 6, 1, 1, 1], 4), (whole_numbers(25, 1, 20), 7)])
+
+
+def orders():
+    yield from lab.order_questions([(6, 9), (7, 2)])
+
+
+def train_step():
+    yield from lab.step_cases([(6, 4, 2), (4, 5, 1)])
+
+
+EXTRA = {"cut": cut, "orders": orders, "train_step": train_step}

@@ -1,0 +1,260 @@
+"""Lab of chapter 20, "Data parallel": gradients averaged in buckets, during the backward pass, and over uneven batches."""
+
+import functools
+
+import torch
+
+from ringtree.cost import Link
+from ringtree.labs import limits
+from ringtree.labs.exercise import Case, Level, Limit, Program
+from ringtree.labs.inputs import drawn, easy
+from ringtree.labs.training import data_parallel as training
+from ringtree.simulated import Sketch, simulate
+from ringtree.units import bytes_text, count_text, seconds_text
+
+TITLE = "Data parallel"
+CHAPTER = 20
+
+
+def bytes_of_buckets(gradients, nbytes):
+    """The bytes of each bucket: last tensors first, each bucket filled before the next is begun."""
+    buckets, room = [], 0
+    for each in reversed(gradients):
+        if each.nbytes > room:
+            buckets.append(0)
+            room = nbytes
+        buckets[-1] += each.nbytes
+        room -= each.nbytes
+    return buckets
+
+
+def ring_bytes(tensors, size):
+    """Through a port, where each tensor is all-reduced by a ring of its own: no way to put them together takes more."""
+    return sum(2 * (each.numel() - each.numel() // size) * each.element_size() for each in tensors)
+
+
+def too_large(run, tensors, nbytes):
+    """Complains of an all-reduce that is larger than a bucket may be."""
+    alone = [each.nbytes for each in tensors]
+    for call in run.trace.calls:
+        if call.nbytes > nbytes and call.nbytes not in alone:
+            return f"{call.operation} was called for {bytes_text(call.nbytes)}, and a bucket has {bytes_text(nbytes)} at most"
+    return None
+
+
+# ---------------------------------------------------------------- buckets
+
+
+SHAPES = [  # ranks, the gradients' shapes, numbers in a bucket
+    (2, [(2,), (1,)], 2),
+    (2, [(2,), (1,), (2,)], 3),
+    (3, [(4,), (2, 2), (3,), (1,)], 5),
+    (1, [(2,), (3, 2)], 6),
+    (4, [(3, 4), (4,), (4, 4), (4,), (2, 4), (2,)], 20),
+    (4, [(5,), (2, 20), (5,), (5,)], 10),  # one that is larger than a bucket
+    (5, [(3,), (0,), (7,), (2, 3), (1,)], 8),  # one without numbers
+    (8, [(4, 4), (4,)] * 6, 40),
+    (3, [(6,), (6,), (6,)], 100),  # all in one
+    (4, [(4, 2), (2,), (2, 2), (2,)], 6),
+]
+
+
+def gradients(size, shapes, dtype, numbers):
+    """By rank, a gradient of each shape. Drawn numbers are multiples of `size`: their means are whole, whoever divides when."""
+    lengths = [torch.Size(shape).numel() for shape in shapes]
+    for row in numbers(size, sum(lengths), dtype):
+        row = row * size if numbers is drawn else row
+        yield [part.view(shape).clone() for part, shape in zip(row.split(lengths), shapes)]
+
+
+def bucket_cases(sizes=SHAPES):
+    for number, (size, shapes, count) in enumerate(sizes):
+        dtype = torch.float64 if number in (3, len(SHAPES) - 1) else torch.float32
+        given = gradients(size, shapes, dtype, easy if number == 0 else drawn)
+        room = count * dtype.itemsize
+        yield Case(tuple((each, room) for each in given), _means, says=f"buckets of {bytes_text(room)}")
+
+
+def _means(given):
+    return [[torch.stack(each).sum(0) / len(given) for each in zip(*(row for row, _ in given))]] * len(given)
+
+
+def _no_large_bucket(run):
+    return too_large(run, *run.case.given[0])
+
+
+BUCKET_LEVELS = (
+    Level("within the target", (limits.port_bytes(lambda case: ring_bytes(case.given[0][0], case.size)),)),
+    Level(
+        "at the bound",
+        (limits.rounds(lambda case: 2 * (case.size - 1) * len(bytes_of_buckets(*case.given[0]))),),
+        "As few buckets as can be: each ends where the next gradient has no room, and a bucket that ends earlier leaves more for "
+        "those behind it.",
+    ),
+)
+BUCKET_HINTS = (
+    "Two steps: first say which gradients go together, then all-reduce each of these buckets as one vector. Write the first "
+    "as a function of its own: you will need it again.",
+    "Go through the gradients from the last to the first, with `room`, the bytes that are left in the bucket. Where a gradient "
+    "has more than that, begin a new bucket. So one that is larger than any bucket stands alone.",
+    "`flat = torch.cat([each.flatten() for each in bucket])` is a copy, which may be changed. After `dist.all_reduce(flat)` "
+    "divide it by the number of ranks, and cut it again: `flat.split([each.numel() for each in bucket])`. Then `view_as`.",
+)
+
+
+# ---------------------------------------------------------------- while the backward pass goes on
+
+
+LINK = Link.of(20e-6, bandwidth=100e6)
+HIDES = 0.6, 1.01  # of a bucket's all-reduce, the backward pass of a layer: two, or one alone, hide the bucket before them
+
+
+@functools.cache
+def all_reduce_seconds(size, nbytes):
+    """Of a ring all-reduce on the lab's link."""
+    given = [Sketch(nbytes // 8, torch.float64)] * size
+    return simulate(lambda x, dist: dist.all_reduce(x), given, LINK, trace=False).makespan
+
+
+def fractions(size, length):
+    """`length` numbers from −1 to 1 for each of `size` rows, drawn at random."""
+    rows = drawn(size, length, torch.float64)
+    most = max(row.abs().max() for row in rows)
+    return [row / most for row in rows]
+
+
+def overlap_case(size, count, width, parts, pairs=False):
+    """`count` layers of one width; a bucket has room for two of them, or for one where they stand in pairs."""
+    weights = [row.view(width, width) for row in fractions(count, width * width)]
+    rows = [row.view(2 * parts, width) for row in fractions(size, 2 * parts * width)]
+    nbytes = (1 if pairs else 2) * weights[0].nbytes + 8
+    seconds = HIDES[count % 2] * all_reduce_seconds(size, 2 * weights[0].nbytes) if size > 1 else 1e-4
+    given = tuple((weights, mine, parts, nbytes, seconds, pairs) for mine in rows)
+    passes = "one backward pass" if parts == 1 else f"{parts} backward passes"
+    told = f"{count_text(count, 'layer')}, {passes} a step"
+    return Case(given, _trained, machine=LINK, says=f"{told}{', in pairs side by side' if pairs else ''}")
+
+
+def overlap_cases():
+    for size, count, width, parts in [(2, 2, 2, 1), (2, 3, 2, 2), (3, 5, 3, 1), (1, 3, 2, 2), (4, 5, 4, 2), (5, 4, 2, 2)]:
+        yield overlap_case(size, count, width, parts)
+    yield overlap_case(3, 4, 2, 1, pairs=True)
+    yield overlap_case(8, 4, 4, 2)
+    yield overlap_case(4, 6, 4, 2, pairs=True)
+
+
+def _trained(given):
+    weights, *_, pairs = given[0]
+    return [training.trained_alone(weights, torch.cat([rows for _, rows, *_ in given]), pairs)] * len(given)
+
+
+def _computing(case):
+    """Seconds that a rank's backward passes take, in all steps."""
+    weights, _, parts, _, seconds, _ = case.given[0]
+    return training.STEPS * parts * len(weights) * seconds
+
+
+def _exposed(wanted):
+    """wanted(seconds of the all-reduces of a step's buckets): how much of it nothing hides, in each step."""
+
+    def most(case):
+        weights, _, _, nbytes, _, pairs = case.given[0]
+        if pairs:  # who computes in another order than the buckets' has to wait
+            return None
+        buckets = [all_reduce_seconds(case.size, each) for each in bytes_of_buckets(weights, nbytes)]
+        return 1.001 * (_computing(case) + training.STEPS * wanted(buckets))
+
+    return Limit("from the first start to the last end", lambda run: run.makespan, most, seconds_text)
+
+
+def _sent_and_computed(run):
+    """Complains of too large a bucket, and of a rank that did not compute."""
+    weights, _, _, nbytes, *_ = run.case.given[0]
+    if wrong := too_large(run, weights, nbytes):
+        return wrong
+    for rank in range(run.case.size):
+        if run.trace.time(rank, "compute") < 0.999 * _computing(run.case):
+            return f"the backward passes of rank {rank} took no time: leave alone what the layers do there"
+    return None
+
+
+def _once(case):
+    return training.STEPS * ring_bytes(case.given[0][0], case.size)
+
+
+OVERLAP_LEVELS = (
+    Level("within the target", (limits.port_bytes(_once), _exposed(lambda buckets: (sum(buckets) + buckets[-1]) / 2))),
+    Level(
+        "at the bound",
+        (_exposed(lambda buckets: buckets[-1]),),
+        "Only the last bucket is exposed: it has the first layer's gradient, which is there when the backward pass is over.",
+    ),
+)
+OVERLAP_HINTS = (
+    "Cut the parameters into buckets, as before. For each bucket count how many gradients are still missing. A hook, "
+    "`parameter.register_post_accumulate_grad_hook(filled)`, is called as filled(parameter) when a gradient has been added.",
+    "The hook that brings a bucket's missing gradients to 0 starts `dist.all_reduce(flat, async_op=True)` and keeps the work. "
+    "With `parts` backward passes each gradient comes so many times, and only the last counts. `finish` waits for each work, "
+    "writes the means to the parameters' `grad`, and sets the counts back.",
+    "The k-th all-reduce must be of the same bucket on every rank. So number the buckets, and let `sent` be how many you have "
+    "started: `while sent < len(buckets) and missing[sent] == 0:` start bucket `sent`. A full bucket waits until those before "
+    "it are full. Missing at first: parts · (number of parameters in the bucket).",
+)
+
+
+# ---------------------------------------------------------------- uneven batches
+
+
+def uneven_cases():
+    for counts in ([1, 3], [2, 1, 0], [3], [5, 1, 1, 1], [0, 4, 2, 3, 1], [1, 1, 1, 1, 1, 1, 1, 9], [2, 0, 3, 1]):
+        yield uneven_case(counts)
+
+
+def uneven_case(counts, width=3):
+    weight = fractions(1, width * width)[0].view(width, width)
+    rows = [row.view(-1, width) for row in fractions(len(counts), max(counts) * width)]
+    given = tuple((weight, row[:count].clone()) for row, count in zip(rows, counts))
+    return Case(given, _of_all_rows, says=f"with {', '.join(map(str, counts))} rows")
+
+
+def _of_all_rows(given):
+    net = training.layers([given[0][0]])
+    loss = training.forward(net, torch.cat([rows for _, rows in given])).mean()
+    loss.backward()
+    return [{"gradient": net[0].weight.grad, "loss": loss.detach()}] * len(given)
+
+
+def _beside_the_gradient(extra):
+    """And beside the loss, which goes to the log."""
+    one = torch.empty(1, dtype=torch.float64)
+    return lambda case: ring_bytes([case.given[0][0], one] + extra * [one], case.size)
+
+
+UNEVEN_LEVELS = (
+    Level("within the target", (limits.port_bytes(_beside_the_gradient(4)),)),
+    Level(
+        "at the bound",
+        (limits.port_bytes(_beside_the_gradient(1)),),
+        "One number beside the gradient and the loss: how many rows there are, no rank knows alone.",
+    ),
+)
+UNEVEN_HINTS = (
+    "Take two ranks, with 1 row and 3 rows. What must a row count in the whole, and what does it count if each rank takes "
+    "the mean of its own and the ranks' gradients are averaged?",
+    "Everybody's rows must count alike: 1 over the number of all rows. That number is the sum of the ranks' counts. And the "
+    "gradients will be divided by the number of ranks afterwards, so undo that here.",
+    "`count = torch.tensor([len(losses)], device=losses.device)`, `dist.all_reduce(count)`, then return `losses.sum() * size / "
+    "count`. The sum of no losses is 0; their mean is nan, and so is then what all ranks have together.",
+)
+
+
+EXERCISES = {
+    "average": Program(bucket_cases, BUCKET_HINTS, BUCKET_LEVELS, builtin=True, also=_no_large_bucket),
+    "overlapped": Program(
+        overlap_cases, OVERLAP_HINTS, OVERLAP_LEVELS, builtin=True, keeps=False, adds=False, also=_sent_and_computed,
+        harness=training.overlapped,
+    ),
+    "fair_loss": Program(
+        uneven_cases, UNEVEN_HINTS, UNEVEN_LEVELS, builtin=True, keeps=False, adds=False, harness=training.weighted
+    ),
+}  # fmt: skip

@@ -1,0 +1,248 @@
+"""Lab of chapter 23, "Pipeline": layers cut by time, the order 1F1B, and a training step that follows it."""
+
+import re
+from functools import partial
+
+import torch
+
+from ringtree.cost import Link
+from ringtree.labs import limits
+from ringtree.labs.comparing import is_whole, short
+from ringtree.labs.exercise import Answer, Case, Level, Limit, Program, Question
+from ringtree.labs.inputs import drawn
+from ringtree.labs.training import pipeline as training
+from ringtree.parallel import pipeline as by_hand
+from ringtree.simulated import Deadlock, Sketch, simulate
+from ringtree.simulated.training import pipeline as sketched
+from ringtree.units import count_text, seconds_text
+
+TITLE = "Pipeline"
+CHAPTER = 23
+
+
+# ---------------------------------------------------------------- layers cut by time
+
+
+LAYERS = [  # milliseconds of each layer, ranks
+    ([1, 1], 2),
+    ([1, 1, 1, 1, 1, 3], 2),
+    ([3, 1, 1, 1, 1], 3),
+    ([5], 1),
+    ([1, 1, 5], 3),
+    ([2, 5, 2, 2, 1], 3),
+    ([1, 2, 1, 2, 1, 2, 1, 2], 4),
+    ([4, 4, 4, 4, 4, 4, 4, 4, 4, 3], 4),
+    ([9, 1, 1, 1, 1, 1, 1, 9], 3),
+    ([2] * 11 + [5], 5),
+    ([7, 2, 5, 3, 9, 1, 4, 6, 8, 2, 3, 5, 7, 1], 4),
+    ([3, 8, 1, 6, 2, 9, 4, 5, 7, 1, 8, 2, 6, 3, 9, 5, 1, 7, 4, 2], 6),
+]
+
+
+def slowest(milliseconds, counts):
+    """Of stages of so many layers each, the milliseconds of the one that takes longest."""
+    cuts = [sum(counts[:n]) for n in range(len(counts) + 1)]
+    return max(sum(milliseconds[first:end]) for first, end in zip(cuts, cuts[1:]))
+
+
+def least_slowest(milliseconds, size):
+    """The least that the slowest of `size` stages can take."""
+    best = [sum(milliseconds[:end]) for end in range(len(milliseconds) + 1)]  # in one stage, of the first layers
+    for stages in range(2, size + 1):
+        best = [
+            min((max(best[cut], sum(milliseconds[cut:end])) for cut in range(stages - 1, end)), default=0)
+            for end in range(len(milliseconds) + 1)
+        ]
+    return best[-1]
+
+
+def cut_questions(tasks=LAYERS):
+    for level, within in enumerate((None, 1.3, 1.0)):
+        for milliseconds, size in tasks:
+            told = f"layers of {', '.join(map(str, milliseconds))} ms in {count_text(size, 'stage')}"
+            yield Question((milliseconds, size), partial(_wrong_cut, milliseconds, size, within), told, level)
+
+
+def _wrong_cut(milliseconds, size, within, answer):
+    if not isinstance(answer, list | tuple) or not all(map(is_whole, answer)):
+        return f"returned {short(answer)}: return a list of whole numbers, how many layers each stage has."
+    if len(answer) != size or sum(answer) != len(milliseconds):
+        return f"returned {short(answer)}: give {count_text(size, 'number')}, {count_text(len(milliseconds), 'layer')} in all."
+    if min(answer) < 1:
+        return f"returned {short(answer)}: a stage has one layer at least."
+    took, least = slowest(milliseconds, answer), least_slowest(milliseconds, size)
+    if within is not None and took > within * least:
+        return f"with {short(list(answer))} the slowest stage takes {took} ms, and {least} ms can be had."
+    return None
+
+
+CUT_HINTS = (
+    "The slowest stage sets the pace, so look for the least time that no stage need exceed. Given such a time, how would you "
+    "fill the stages?",
+    "Take layers into a stage as long as the time is not exceeded, then begin the next one. Where that needs more stages than "
+    "there are, the time was too short. Only sums of layers next to each other come into question as times.",
+    "Try all such sums from the smallest. And every stage needs a layer: begin the next stage too where just as many layers "
+    "are left as stages.",
+)
+
+
+# ---------------------------------------------------------------- the order
+
+
+SIZES = [(1, 1), (2, 1), (2, 2), (2, 3), (3, 2), (3, 5), (4, 4), (4, 8), (5, 3), (8, 16), (4, 1)]  # ranks, micro-batches
+FORWARD, BACKWARD = 1.0, 2.0
+
+
+def micro_batches(count):
+    return "1 micro-batch" if count == 1 else f"{count} micro-batches"
+
+
+def order_questions(sizes=SIZES):
+    for level, asks in enumerate((None, "held", "time")):
+        for size, count in sizes:
+            told = f"{count_text(size, 'rank')}, {micro_batches(count)}"
+            yield Question((size, count), partial(_wrong_orders, size, count, asks), told, level)
+
+
+def _wrong_orders(size, count, asks, answer):
+    if not isinstance(answer, list | tuple) or len(answer) != size or not all(isinstance(each, list | tuple) for each in answer):
+        return f"returned {short(answer)}: return {count_text(size, 'list')}, one for each rank."
+    for rank, texts in enumerate(answer):
+        if wrong := _wrong_order(texts, count):
+            return f"rank {rank} {wrong}"
+    orders = [[(rank, text[0], int(text[1:])) for text in texts] for rank, texts in enumerate(answer)]
+    program = partial(sketched.in_order, orders=orders, stages=[sketched.Stage(FORWARD, BACKWARD)] * size)
+    try:
+        run = simulate(program, [Sketch(1)] * size, Link(0.0, 0.0))
+    except Deadlock as problem:
+        return f"{_circle(problem)}: each waits for what the other has further back in its list."
+    for rank, counts in enumerate(sketched.held(run.trace)):
+        most, enough = max(number for _, number in counts), min(size - rank, count)
+        if asks == "held" and most > enough:
+            return f"rank {rank} holds {micro_batches(most)} at once, and {enough} will do."
+    whole = (count + size - 1) * (FORWARD + BACKWARD)
+    if asks == "time" and run.makespan > 1.001 * whole:
+        return f"the step takes as long as {run.makespan:g} forward passes, and {whole:g} can be had."
+    return None
+
+
+def _wrong_order(texts, count):
+    if not all(isinstance(text, str) and re.fullmatch(r"[FB]\d+", text) for text in texts):
+        return f"has {short(texts)}: give F or B and the number of a micro-batch, such as F0 and B0."
+    for kind, name in ("F", "forward"), ("B", "backward"):
+        numbers = sorted(int(text[1:]) for text in texts if text[0] == kind)
+        if numbers != list(range(count)):
+            return f"takes {numbers} {name}: each of {micro_batches(count)} passes once."
+    places = {text: place for place, text in enumerate(texts)}
+    early = [i for i in range(count) if places[f"B{i}"] < places[f"F{i}"]]
+    return f"has B{early[0]} before F{early[0]}." if early else None
+
+
+def _circle(problem):
+    ranks = sorted(problem.waits)
+    return f"rank {ranks[0]} and rank {problem.waits[ranks[0]]} do not get on"
+
+
+ORDER_HINTS = (
+    "The last rank can go backward at once: F0 B0 F1 B1 … The rank before it must be one forward ahead, or the last rank "
+    "would have nothing to do meanwhile.",
+    "Rank r has p − 1 − r ranks behind it. So many forwards it does first, then F and B in turn, and at the end the backwards "
+    "that are left.",
+    "`ahead = min(size - 1 - rank, count)`. With few micro-batches there may be none left for the middle.",
+)
+
+
+# ---------------------------------------------------------------- the step
+
+
+LINK = Link.of(20e-6, bandwidth=100e6)
+SECONDS = 200e-6, 400e-6  # of a stage, forward and backward
+STEPS = [(2, 1, 2), (2, 3, 1), (3, 2, 2), (1, 3, 2), (3, 5, 1), (5, 4, 2), (8, 8, 1), (4, 2, 3), (4, 8, 2)]
+# ranks, micro-batches, rows of each
+
+
+def step_cases(sizes=STEPS, width=3):
+    for size, count, each in sizes:
+        weights = [row.view(width, width) / row.abs().max() for row in drawn(size, width * width, torch.float64)]
+        rows, wanted = (row.view(-1, width) / row.abs().max() for row in drawn(2, count * each * width, torch.float64))
+        given = tuple((weight, rows, wanted, count, *SECONDS) for weight in weights)
+        told = micro_batches(count)
+        yield Case(given, training.step_alone, machine=LINK, says=told, holds=f"a layer of {width} × {width}")
+
+
+def _activations(case):
+    """Numbers of a micro-batch's activations."""
+    return case.given[0][1].numel() // case.given[0][3]
+
+
+def _port_bytes(case):
+    """A rank in the middle sends activations on and gradients back; one at an end sends one of the two."""
+    ways = min(2, case.size - 1)
+    return ways * case.given[0][3] * _activations(case) * 8
+
+
+def _seconds(case):
+    """Of the step that the chapter makes by 1F1B."""
+    size, count = case.size, case.given[0][3]
+    order = partial(by_hand.one_f_one_b, count=count)
+    program = partial(sketched.step, order=order, stages=[sketched.Stage(*SECONDS)] * size)
+    return simulate(program, [Sketch(_activations(case), torch.float64)] * size, LINK, trace=False).makespan
+
+
+def _time(factor):
+    return Limit("from the first start to the last end", lambda run: run.makespan, lambda case: factor * _seconds(case), seconds_text)
+
+
+def _too_many(run):
+    """By how many micro-batches some rank holds more than there are ranks from it to the end."""
+    size = run.case.size
+    return max(_held(run.trace, rank) - (size - rank) for rank in range(size))
+
+
+def _held(trace, rank):
+    spans = [span for span in trace.spans if (span.rank, span.kind) == (rank, "compute")]
+    changes = [(span.start, 1) if span.label == "forward" else (span.end, -1) for span in spans]
+    most = now = 0
+    for _, change in sorted(changes):
+        now += change
+        most = max(most, now)
+    return most
+
+
+def _computed(run):
+    """Complains of a rank that did not take every micro-batch through its stage once each way."""
+    count = run.case.given[0][3]
+    for rank in range(run.case.size):
+        if run.trace.time(rank, "compute") < 0.999 * count * sum(SECONDS):
+            return f"rank {rank} has not taken every micro-batch through its `stage` and back: leave alone what the layers do there"
+    return None
+
+
+STEP_LEVELS = (
+    Level("within the target", (limits.port_bytes(_port_bytes), _time(1.3))),
+    Level(
+        "at the bound",
+        (Limit("micro-batches more than p − r on a rank", _too_many, lambda case: 0), _time(1.001)),
+        "With fewer than p − r under way rank r would stand idle before its first one is back, since so many are in the hands of the "
+        "ranks behind it. The time is that of the chapter's 1F1B: m + p − 1 turns, with a message each way in every turn.",
+    ),
+)
+STEP_HINTS = (
+    "Three things a rank does with a micro-batch: get x (from `inputs`, or from the rank before), compute y = stage(x) and keep "
+    "both, send y.detach() on. Backward: get the gradient of y (none on the last rank: there y is the loss), call "
+    "y.backward(gradient), send x.grad back. What came from another rank needs x.requires_grad_().",
+    "Take the actions in the order of 1F1B. After each, put into one batch_isend_irecv what came out of it, and what the next "
+    "one needs. Neighbours then send and receive in the same batch. The losses are divided by the number of micro-batches.",
+    "For action k of (\"F\" or \"B\", i): `needs(k)` is the rank before for F, the rank behind for B, or none at the ends; `gives(k)` "
+    "the other one. Before the first action receive what it needs; after action k send to gives(k) and receive from needs(k + 1), "
+    "into `torch.empty_like(like)`. An empty list makes no batch.",
+)
+
+
+EXERCISES = {
+    "cut": Answer(cut_questions, CUT_HINTS, ("within the target", "at the bound")),
+    "orders": Answer(order_questions, ORDER_HINTS, ("within the target", "at the bound")),
+    "train_step": Program(
+        step_cases, STEP_HINTS, STEP_LEVELS, keeps=False, adds=False, also=_computed, harness=training.step,
+    ),
+}  # fmt: skip

@@ -1,0 +1,38 @@
+"""What Slurm's programs print, read; and its reasons, said. The same for ranks, the doctor and a hub's queue."""
+
+import re
+
+# Source: the manual page of squeue, "Job Reason Codes".
+REASONS = {
+    "Resources": "waiting until enough is free",
+    "Priority": "waiting behind others who asked before",
+    "ReqNodeNotAvail": "what it needs is being looked after",
+    "PartitionDown": "the administrator has closed the queue",
+    "PartitionTimeLimit": "more hours were asked for than the administrator allows",
+    "PartitionNodeLimit": "more nodes were asked for than the administrator allows",
+    "BeginTime": "it starts in a moment",
+    "None": "it starts in a moment",
+}
+
+
+def reason(said: str) -> str:
+    """Slurm's reason, such as "ReqNodeNotAvail, UnavailableNodes:n1", in words; one that is not known, as it is."""
+    return REASONS.get(said.partition(",")[0].strip("() "), said)
+
+
+def gpus_in(text: str) -> int:
+    """The GPUs that Slurm's words for generic resources name: "gres:gpu:2" is 2, "gpu:a100:4(S:0-1)" is 4, "N/A" is 0."""
+    found = re.search(r"gpu(?::[a-z]\w*)?[:=](\d+)", text)
+    return int(found[1]) if found else 0
+
+
+def seconds_in(text: str) -> int | None:
+    """Slurm's days-hours:minutes:seconds; None for UNLIMITED and the like."""
+    days, _, rest = text.rpartition("-")
+    parts = rest.split(":")
+    if not all(part.isdigit() for part in parts) or not (days == "" or days.isdigit()):
+        return None
+    seconds = 0
+    for part in parts:
+        seconds = 60 * seconds + int(part)
+    return seconds + 86_400 * int(days or 0)

@@ -1,0 +1,325 @@
+"""nbgrader on the hub: a lab goes out and comes back marked, and a bad submission harms nobody else's.
+
+One run of the whole way serves all tests here: two learners' submissions by the exchange, and beside them, as if collected,
+bad ones of each kind. It takes some minutes, for seven kernels and seven judges on two cores.
+"""
+
+import re
+import shutil
+import sys
+import textwrap
+from contextlib import suppress
+from pathlib import Path
+
+import layout
+import nbformat
+import people
+import pytest
+from nbformat.v4 import new_code_cell
+
+GRADING = Path(layout.__file__).with_name("grading.py")
+LABS = Path(__file__).resolve().parent.parent.parent / "labs"
+LAB, ASSIGNMENT, COURSE = "deadlock-clinic", "clinic", "rings-and-trees"
+# The assignment is two of the lab's exercises. Everybody's `hand_out` is right; `shift` is right, or this.
+WRONG = "def shift(x, dist):\n    return x.clone()"
+
+RANKS = """
+import ringtree
+ranks = ringtree.start(2)
+print("ranks", ranks.call(lambda: __import__("os").getuid()))
+"""
+BAD = {  # a cell that comes before the answers, whether `shift` is right, and the points (None: as many as survive it)
+    "hangs": ("""
+        while True:
+            try:
+                while True: pass
+            except BaseException: pass
+    """, True, 2),
+    "forks": ("""
+        import os, time
+        for _ in range(20):
+            try: os.fork()
+            except OSError: break
+        time.sleep(600)
+    """, True, None),
+    "prints": ("""
+        import os, sys
+        print("y" * 10**8)
+        for _ in range(100): os.write(1, b"z" * 10**6)
+        sys.__stderr__.write("z" * 10**7)
+    """, True, 2),
+    "eats": ("kept = [bytearray(2**28) for _ in range(1000)]", True, None),
+    "reads": ("""
+        import glob, os
+        def tried(path):
+            try: return len(os.listdir(path) if os.path.isdir(path) else open(path).read())
+            except OSError as error: return error.strerror
+        for each in {places!r}:
+            print("tried", each, tried(each), "end")
+        seen = [path for where in ("/home/*", "/tmp/*", "/proc/[0-9]*") for path in glob.glob(where)]
+        print("seen", sorted(seen), os.getuid(), os.getgroups())
+    """, True, 2),
+    "patches": ("""
+        import os, signal
+        from ringtree.labs import exercise, judging
+        judging.judge = lambda *_, **__: judging.Verdict("", 99, 9)
+        exercise.Program.levels = ()
+        for path in (judging.__file__, {gradebook!r}):
+            try: open(path, "a").write("raise SystemExit")
+            except OSError as error: print(error.strerror)
+        os.kill(1, signal.SIGKILL)  # that from which the ranks are forked, or the kernel
+    """, False, 1),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def four_at_once(hub):
+    """The part that marks, killed and started again: most of a job is waiting, and there are many."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RINGTREE_GRADING_AT_ONCE", "4")
+        hub.kill("grading")
+        hub.restart("grading")
+
+
+@pytest.fixture(scope="module")
+def way(hub, everyone, four_at_once):
+    """The whole way of one assignment; what was seen on it, by name."""
+    if not shutil.which("newuidmap"):
+        pytest.skip("no newuidmap found, by which a submission runs as a user of its own: apt install uidmap")
+    teacher = people.Learner(hub, hub.teacher, hub.accounts.made[hub.teacher])
+    honest, attacker, course = everyone(1), everyone(2), Path(teacher.home, "teaching")
+    seen = dict(teacher=teacher, honest=honest, attacker=attacker, course=course)
+    for learner in (teacher, honest):
+        hub.admin.start(learner.name, gib=4)
+    for learner in (teacher, honest):
+        people.wait_for(learner.ready, f"{learner.name}'s server")
+    before = leftovers(hub, teacher)
+    write(teacher, course / "source" / ASSIGNMENT / f"{LAB}.ipynb", short_lab())
+    config = course / "nbgrader_config.py"
+    write(teacher, config, config.read_text() + IMPATIENT)
+    released = command(teacher, course, f"nbgrader generate_assignment {ASSIGNMENT} && nbgrader release_assignment {ASSIGNMENT}")
+    assert "Released as" in released, released
+
+    fetched = command(honest, honest.home, f"nbgrader fetch_assignment {ASSIGNMENT}")
+    release = Path(honest.home, ASSIGNMENT, f"{LAB}.ipynb")
+    assert release.exists(), fetched
+    stub = release.read_text()
+    write(honest, release, handed_in(stub, RANKS, right=True))
+    submitted = command(honest, honest.home, f"nbgrader submit {ASSIGNMENT}")
+    assert "Submitted as" in submitted, submitted
+    attack(hub, attacker, honest, course)
+
+    seen["collected inside"] = command(teacher, course, f"nbgrader collect {ASSIGNMENT}")
+    hidden = course / "hidden" / "deadlock_clinic.py"
+    places = [hub.folder, hub.folder / "exchange", course, hidden, teacher.home, honest.home, "/var/lib"]
+    told = dict(places=[str(each) for each in places], gradebook=str(course / "gradebook.db"))
+    for who, (cell, right, _) in BAD.items():
+        cell = textwrap.dedent(cell).format(**told) if "!r}" in cell else textwrap.dedent(cell)
+        as_if_collected(teacher, course, who, handed_in(stub, cell, right))
+    as_if_collected(teacher, course, "unreadable", "no notebook")
+    seen["graded"] = command(teacher, course, f"grade {ASSIGNMENT}")
+    seen["direct"] = command(teacher, course, f"nbgrader autograde {ASSIGNMENT} --student=hangs --force")
+    seen["again"] = command(teacher, course, f"grade {ASSIGNMENT} {honest.name} nobody")
+    returned = command(teacher, course, f"nbgrader generate_feedback {ASSIGNMENT} && nbgrader release_feedback {ASSIGNMENT}")
+    seen["fetched"] = command(honest, honest.home, f"nbgrader fetch_feedback {ASSIGNMENT}")
+    assert "Fetched feedback" in seen["fetched"], returned + seen["fetched"]
+    with suppress(AssertionError):
+        people.wait_for(lambda: leftovers(hub, teacher) <= before, "Slurm to clear the last job away", 20)
+    yield seen | dict(left=leftovers(hub, teacher) - before)
+    for learner in (teacher, honest):
+        hub.admin.stop(learner.name)
+
+
+IMPATIENT = "\nc.ExecuteForFeedback.timeout = 40\n"
+
+
+def short_lab():
+    """Two exercises of a lab, as a teacher would cut them out, and no ranks."""
+    notebook = nbformat.read(LABS / "source" / "03-deadlock-clinic" / f"{LAB}.ipynb", 4)
+    kept = [cell for cell in notebook.cells if re.fullmatch("(shift|hand_out)-(repair|check)", cell.id)]
+    notebook.cells = [new_code_cell("import torch", id="begin"), *kept]
+    return nbformat.writes(notebook)
+
+
+def handed_in(stub, cell, right):
+    notebook = nbformat.reads(stub, 4)
+    solutions = {each.id: each.source for each in nbformat.reads(short_lab(), 4).cells}
+    for each in notebook.cells:
+        if each.id.endswith("-repair"):
+            each.source = WRONG if each.id == "shift-repair" and not right else solutions[each.id]
+    notebook.cells.insert(1, new_code_cell(cell))
+    return nbformat.writes(notebook)
+
+
+def as_if_collected(teacher, course, who, text):
+    files = {f"{LAB}.ipynb": text, "timestamp.txt": "2026-01-01 00:00:00.000001 UTC", "submission_secret.txt": who}
+    for name, text in files.items():
+        write(teacher, course / "submitted" / who / ASSIGNMENT / name, text)
+
+
+def write(who, path, text):
+    """As the user who owns it."""
+    done = who.as_user("sh", "-c", 'umask 077; mkdir -p "$(dirname "$1")"; rm -f "$1"; cat > "$1"', "sh", path, input=text)
+    assert done.returncode == 0, done.stderr
+
+
+def command(who, folder, line):
+    """What a command prints on this user's server."""
+    with who.kernel(patience=900) as run:
+        return run(f"""
+import subprocess
+with subprocess.Popen({line!r}, shell=True, cwd={str(folder)!r}, stdout=-1, stderr=-2, text=True) as done:
+    for line in done.stdout:
+        print(line, end="", flush=True)
+""")
+
+
+# ------------------------------------------------------------ on the way to the teacher
+
+SUBMISSIONS = """
+cd "$1" && shift
+new() {
+    mkdir "$1" && printf '%s' "$secret" > "$1/submission_secret.txt" && echo "2026-01-01 00:00:00.0 UTC" > "$1/timestamp.txt"
+    cd "$1"
+}
+secret=$(printf '%064d' 7)
+me=$1 other=$2 notebook=$3 theirs=$4 hidden=$5
+(new "$me+clinic+2026-01-01 00:00:00.000001 UTC+link" && ln -s "$theirs" "$notebook" && ln -s "$hidden" x.html)
+(new "$me+clinic+2026-01-01 00:00:00.000002 UTC+pipe" && mkfifo "$notebook")
+(new "$me+clinic+2026-01-01 00:00:00.000003 UTC+large" && truncate --size=1G "$notebook")
+(new "$me+clinic+2026-99-01 00:00:00.000004 UTC+time" && echo '{}' > "$notebook")
+(new "$me+clinic+yesterday+time" && echo '{}' > "$notebook")
+(secret=../../x new "$me+clinic+2026-01-01 00:00:00.000006 UTC+secret" && echo '{}' > "$notebook")
+(new "$me+clinic+2026-01-01 00:00:00.000007 UTC+empty")
+(new "$other+clinic+2099-01-01 00:00:00.000008 UTC+forged" && echo '{}' > "$notebook")
+chmod -R a+rX .
+"""
+REFUSED = {
+    "link": "Too many levels of symbolic links",
+    "pipe": "is no file of",
+    "large": "has more than 10000000 bytes",
+    "time": "is no time",
+    "secret": "is not as `nbgrader submit` writes it",
+    "empty": "it has none of deadlock-clinic.ipynb",
+    "forged": "it says that it is of",
+}
+
+
+def attack(hub, attacker, honest, course):
+    theirs = course / "submitted" / honest.name / ASSIGNMENT / f"{LAB}.ipynb"
+    words = [attacker.name, honest.name, f"{LAB}.ipynb", theirs, course / "hidden" / "deadlock_clinic.py"]
+    attacker.as_user("sh", "-c", SUBMISSIONS, "sh", hub.folder / "exchange" / COURSE / "inbound", *words)
+
+
+def test_nothing_is_collected_but_what_learners_have_submitted_as_themselves(way):
+    assert "on a hub `grade` collects" in way["collected inside"]
+    said = way["graded"]
+    for end, reason in REFUSED.items():
+        assert re.search(rf"UTC\+{end} is not collected: .*{reason}", said), (end, said)
+    assert f"Collecting submission: {way['honest'].name} " in said and said.count("Collecting") == 1
+    assert not (way["course"] / "submitted" / way["attacker"].name).exists()
+
+
+def test_the_exchange_shows_no_learner_anothers_submission_or_feedback(hub, way):
+    course, attacker = hub.folder / "exchange" / COURSE, way["attacker"]
+    theirs = next((course / "inbound").glob(f"{way['honest'].name}+*+*+[!f]*"))
+    page = next((course / "feedback").iterdir())
+    assert attacker.as_user("ls", course / "outbound" / ASSIGNMENT).returncode == 0, "then this test shows nothing"
+    for folder in ("inbound", "feedback"):
+        assert "Permission denied" in attacker.as_user("ls", course / folder).stderr, folder
+    for path, into in ((theirs, theirs.with_name("mine")), (course, course.with_name("mine")), (page, page.with_name("mine"))):
+        assert attacker.as_user("mv", path, into).returncode != 0 and path.exists(), path
+    assert attacker.as_user("sh", "-c", f"echo > {course / 'feedback' / 'x.html'}").returncode != 0
+    for path in (way["course"], way["course"] / "gradebook.db", hub.folder / "grading"):
+        assert attacker.as_user("ls", path).returncode != 0
+    refused = attacker.as_user("sh", "-c", f"{sys.executable} {GRADING} clinic", env={"RINGTREE_HUB_STATE": str(hub.folder)})
+    assert "Only the teacher can do this" in refused.stderr
+
+
+# ------------------------------------------------------------ marks
+
+
+def test_a_lab_goes_out_and_comes_back_marked(way):
+    honest = way["honest"]
+    assert f"\n{honest.name}: 2 of 2\n" in f"\n{way['graded']}\n", way["graded"]
+    (page,) = Path(honest.home, ASSIGNMENT, "feedback").glob(f"*/{LAB}.html")
+    told = page.read_text()
+    assert "shift is right." in told and "hand_out is right." in told
+    assert "ranks [1, 1]" in told, outputs(way["course"], honest.name)  # the submission's own ranks ran, as the stranger
+
+
+@pytest.mark.parametrize("who", BAD)
+def test_a_bad_submission_gets_what_its_functions_earn(way, who):
+    points = BAD[who][2]
+    wanted = r"(\d of 2|no marks: it took .*)" if points is None else f"{points} of 2"
+    assert re.search(rf"^{who}: {wanted}$", way["graded"], re.MULTILINE), way["graded"]
+    written = [path for kind in ("autograded", "grading") for path in (way["course"] / kind).rglob("*") if who in str(path)]
+    assert all(path.stat().st_size < 10**6 for path in written if path.is_file())
+
+
+def test_what_cannot_be_marked_is_told_with_the_place_to_look_at(way):
+    assert re.search(r"^unreadable: no marks: see .*/grading/clinic/unreadable.log$", way["graded"], re.MULTILINE), way["graded"]
+    assert not (way["course"] / "autograded" / "unreadable" / ASSIGNMENT).exists()
+
+
+def test_a_submission_sees_neither_the_exchange_nor_the_teachers_files_nor_other_processes(way):
+    told = outputs(way["course"], "reads")
+    tried = re.findall("^tried (.*) (.*) end$", told, re.MULTILINE)
+    found = re.findall(r"^tried (\S+) (.*) end$", told, re.MULTILINE)
+    assert len(tried) == len(found) >= 6 and {said for _, said in found} == {"No such file or directory"}, told
+    seen = re.search(r"^seen \[(.*)\] 1 \[\]$", told, re.MULTILINE)
+    assert seen and "/home" not in seen[1] and "'/proc/1'" in seen[1] and len(seen[1].split(",")) < 6, told
+
+
+def test_a_submission_changes_nothing_of_the_grader(way):
+    told = outputs(way["course"], "patches")
+    assert "Permission denied" in told and "No such file or directory" in told, told
+
+
+def outputs(course, who):
+    notebook = nbformat.read(course / "autograded" / who / ASSIGNMENT / f"{LAB}.ipynb", 4)
+    return "\n".join(each.get("text", "") for cell in notebook.cells if cell.cell_type == "code" for each in cell.outputs)
+
+
+def test_who_reads_a_submission_is_the_teacher(way):
+    marked = way["course"] / "autograded" / "reads" / ASSIGNMENT / f"{LAB}.ipynb"
+    assert marked.stat().st_uid == way["teacher"].uid
+
+
+def test_feedback_shows_what_a_function_was_given(way):
+    page = (way["course"] / "feedback" / "patches" / ASSIGNMENT / f"{LAB}.html").read_text()
+    assert "should return" in page
+
+
+def test_who_is_told_a_submissions_name_reads_it_and_its_time_is_the_learners_to_write(hub, way):
+    inbound = hub.folder / "exchange" / COURSE / "inbound"
+    theirs = next(inbound.glob(f"{way['honest'].name}+*+*+[!f]*"))
+    assert way["attacker"].as_user("cat", theirs / f"{LAB}.ipynb").returncode == 0
+    assert (theirs / "timestamp.txt").stat().st_uid == way["honest"].uid
+    assert list(inbound.glob(f"{way['attacker'].name}+*+large")), "a file of a gigabyte, by who has handed in nothing"
+
+
+def test_submissions_are_not_executed_without_the_stranger(way):
+    assert "Submissions are executed by strangers alone: mark them by the command `grade`." in way["direct"], way["direct"]
+
+
+def test_what_is_marked_is_not_marked_again_unless_it_is_asked_for(way):
+    assert "nobody: nothing was collected of clinic\n1 marked before: --again marks them anew" in way["again"], way["again"]
+
+
+def test_grading_leaves_no_process_and_no_file(way):
+    assert not way["left"]
+
+
+def leftovers(hub, teacher):
+    """Strangers' processes, and files of the strangers or of the teacher's jobs: a set of paths."""
+    lines = [line.split(":") for line in Path("/etc/subuid").read_text().splitlines()]
+    first, count = next((int(begin), int(count)) for name, begin, count in lines if name == teacher.name)
+    strangers = range(first, first + count)
+    owners = {}
+    for path in [*Path("/proc").glob("[0-9]*"), *Path("/tmp").iterdir(), *Path("/dev/shm").iterdir()]:
+        with suppress(FileNotFoundError):
+            owners[path] = path.lstat().st_uid
+    of_a_job = f"ringtree-{hub.name}-"
+    return {str(path) for path, owner in owners.items() if owner in strangers or (of_a_job in path.name and owner == teacher.uid)}
+

@@ -1,0 +1,34 @@
+"""How the hub starts a server and looks after it: nothing of that is the learner's to change, or to read."""
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+
+import people
+import requests
+
+
+def test_commands_in_a_learners_name_have_none_of_the_hubs_variables(hub, monkeypatch):
+    from allotments import Allotment
+
+    monkeypatch.setenv("CONFIGPROXY_AUTH_TOKEN", "secret")
+    with ThreadPoolExecutor() as aside:  # a browser of another test has a loop of its own in this thread
+        said = aside.submit(asyncio.run, Allotment().run_command("env")).result()
+    assert "PATH=" in said and "secret" not in said
+
+
+def test_a_server_cannot_change_the_commands_by_which_the_hub_looks_after_it(hub, learners):
+    learner = learners(1)
+    learner.start(gpus=0)
+    with learner.kernel() as run:
+        token = run("import os; print(os.environ['JUPYTERHUB_API_TOKEN'])")
+    # batchspawner's own page set whatever it was told, and the hub then ran it as root.
+    wish = {"exec_prefix": "", "batch_query_cmd": "touch /var/tmp/ringtree-mark"}
+    headers = {"Authorization": f"token {token}"}
+    assert requests.get(f"{hub.address}/hub/api/user", headers=headers, timeout=30).json()["name"] == learner.name
+
+    def asked():
+        answer = requests.post(f"{hub.address}/hub/api/batchspawner", json=wish, headers=headers, timeout=30)
+        return answer.status_code != 503 and [answer]  # the proxy's own: the hub has closed the connection, whatever it answered
+
+    (answer,) = people.wait_for(asked, "the hub's answer", 30)
+    assert answer.status_code == 404, answer.text

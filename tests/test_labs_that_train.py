@@ -1,0 +1,116 @@
+"""Checks that train a small model by the learner's function: its harness, what it returns by name, and marks apart from it."""
+
+import time
+
+import pytest
+import torch
+from answers.data_parallel import FAIR, OVERLAPPED
+
+from ringtree.labs.comparing import difference, parts
+from ringtree.labs.exercise import Case, Program
+from ringtree.labs.judging import judge, program_of
+from ringtree.labs.lab import _picture, module_of
+from ringtree.labs.marking.notebook import mark_exercise
+from ringtree.labs.marking.processes import Nursery
+
+EXERCISES = module_of("data-parallel").EXERCISES
+PATIENT = 60
+
+
+def test_what_is_returned_by_name_is_told_by_name():
+    wanted = {"loss": torch.tensor(2.0), "gradients": [torch.zeros(2), torch.ones(2)]}
+    assert difference(wanted | {"bytes held": 7}, wanted) is None  # more may be in it
+    said, place = difference(wanted | {"loss": torch.tensor(3.0)}, wanted)
+    assert (said, place) == ("has as loss [3] and should have [2]", (("loss",), 0))
+    said, place = difference(wanted | {"gradients": [torch.zeros(2), torch.tensor([1.0, 5.0])]}, wanted)
+    assert said == "in place 1 of its list has as gradients [1, 5] and should have [1, 1]"
+    assert place == (("gradients", 1), 1)
+    for lacking in {}, None, [1], {"loss": torch.tensor(2.0)}:
+        said, place = difference(lacking, wanted)
+        assert said.startswith("has as ") and "and should have" in said and place is None
+
+
+def test_a_part_that_is_missing_is_found_below_a_name():
+    case = Case(tuple((torch.ones(3),) for _ in range(3)), lambda given: [{"sum": [sum(x for (x,) in given)]}] * len(given))
+
+    def outputs(given):
+        return [{"sum": [given[0][0] + 2 * given[2][0]]}] * 3
+
+    assert parts(outputs, case, 0, (("sum", 0), 1)) == "in element 1 the part of rank 1 is missing, rank 2's counts 2 times"
+    assert parts(lambda given: [None] * 3, case, 0, (("sum", 0), 1)) is None
+
+
+def harness(function, x, dist):
+    """Gives the function a parameter, and returns its gradient."""
+    weight = torch.nn.Parameter(x.clone())
+    function(weight, dist)
+    (weight * (1 + dist.get_rank())).sum().backward()
+    return {"gradient": weight.grad}
+
+
+def test_a_harness_stands_around_the_learners_function():
+    cases = [Case(((torch.ones(2),), (torch.ones(2),)), lambda given: [{"gradient": torch.full((2,), 3.0)}] * 2)]
+    exercise = Program(lambda: cases, (), builtin=True, adds=False, harness=harness)
+
+    def summing(weight, dist):
+        weight.register_post_accumulate_grad_hook(lambda weight: dist.all_reduce(weight.grad))
+
+    assert judge("summing", summing, exercise).level == 0
+    found = judge("nothing", lambda weight, dist: None, exercise)
+    assert "rank 0 has as gradient [1, 1] and should have [3, 3]" in found.wrong
+
+
+def test_a_sentence_of_a_harness_is_told_as_it_stands():
+    found = judge("overlapped", lambda *given: 3, EXERCISES["overlapped"])
+    assert found.wrong.endswith("a step: it returned int, and a function without arguments was wanted: the one that waits")
+
+
+def test_a_training_is_drawn_in_time_without_the_messages_of_its_collectives():
+    names = {"torch": torch}
+    exec(OVERLAPPED, names)
+    exercise = EXERCISES["overlapped"]
+    case = next(case for case in exercise.cases() if case.size == 4)
+    picture = _picture(program_of(names["overlapped"], case, exercise), case, exercise, "a title")
+    assert "4 ranks, 0 messages and 80 blocks of computation, 24 collective calls beside them" in repr(picture)
+
+
+# -- marks ---------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def marked():
+    with Nursery() as nursery:
+
+        def marked(name, *texts):
+            cells = dict(enumerate(("import torch", *texts), 1))
+            return mark_exercise(nursery, name, EXERCISES[name], cells, [name], time.monotonic() + PATIENT)
+
+        yield marked
+
+
+REPLACED = """
+from ringtree.labs.training import data_parallel as training
+training.weighted = lambda function, weight, rows, dist: ANSWER
+"""
+LIES = {
+    "nothing": "None",
+    "other numbers": '{"gradient": weight * 0, "loss": rows.sum()}',
+    "something that cannot be handed over": '{"gradient": object(), "loss": dist}',
+    "a list": "[weight]",
+}
+
+
+def test_a_right_answer_in_its_harness_has_all_points(marked):
+    assert marked("fair_loss", FAIR).points == 3
+
+
+@pytest.mark.parametrize("what", LIES)
+def test_a_harness_that_an_answer_has_replaced_earns_nothing(marked, what):
+    found = marked("fair_loss", FAIR, REPLACED.replace("ANSWER", LIES[what]))
+    assert found.points == 0 and "rank 0 has as gradient" in found.says, found.says
+
+
+def test_a_sentence_of_a_harness_arrives_from_the_other_process(marked):
+    found = marked("overlapped", "def overlapped(*given):\n    return 3")
+    assert "it returned int, and a function without arguments was wanted" in found.says and "CheckFailed" not in found.says
+    assert found.points == 0
