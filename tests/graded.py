@@ -17,7 +17,7 @@ from test_labs import ANSWERS, LABS, NAMES, module_of, source_of, verdict  # noq
 LIST, PAGE = ROOT / "book" / "labs.md", ROOT / "book" / "graders.md"
 ALL = """# The labs
 
-In a lab you write what its chapter explains, and a check tells you what is still wrong: in the smallest case, with the ranks and the numbers, and with the step player on your own run. A check tries your function in the simulator first, by NCCL's rules, then on your ranks. Most answers can be *right*, *within the target*, or *at the bound*, where nobody can do better.
+In a lab you write what its chapter explains, and a check tells you what is still wrong: in the smallest case, with the ranks and the numbers, and with the step player on your own run. A check tries your function in the simulator first, by NCCL's rules, then on your ranks. Most answers can be *right*, *within the target*, or *at the bound*, where nobody can do better. What does not end is stopped after ten seconds, and the next check works. A call that stays in C for long, such as `sum(range(10**11))`, holds the kernel itself: restart it, and run the cells again.
 
 On these pages you can read the labs only. To work on them run `make lab` and open the notebook below `labs/release`; {doc}`setup` says what else it takes. Each needs its own chapter; what else it needs stands in the last column.
 

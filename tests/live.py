@@ -81,7 +81,7 @@ def alive(processes):
     return [p for p in processes if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
 
 
-def wait_gone(processes, seconds=5.0):
+def wait_gone(processes, seconds=20.0):
     """Whether these processes are all gone within `seconds`."""
     until = time.monotonic() + seconds
     while alive(processes):

@@ -1,15 +1,12 @@
 """More ranks and roots for the lab "Reduce"."""
 
-import torch
-
 from ringtree.labs.exercises import reduce as lab
-from ringtree.labs.inputs import drawn, whole_numbers
+from ringtree.labs.inputs import drawn
 
 
 def ordered_reduce():
     for size, root in [(6, 2), (9, 8), (10, 3)]:
-        maps = [torch.tensor(whole_numbers(4, 2, 4), dtype=torch.float64).view(2, 2) for _ in range(size)]
-        yield lab._ordered(maps, root, lab.then)
+        yield lab._ordered(lab._maps(size, 2), root, lab.then)
 
 
 def long_reduce():

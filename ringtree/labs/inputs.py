@@ -34,6 +34,11 @@ def whole_numbers(count: int, low: int, high: int) -> list[int]:
     return [_dice.randint(low, high) for _ in range(count)]
 
 
+def sample(numbers, count: int) -> list[int]:
+    """`count` of these numbers, no two alike, drawn at random."""
+    return _dice.sample(numbers, count)
+
+
 def sum_of_all(given) -> list:
     """What every rank has after an all-reduce of the first of its arguments."""
     return [torch.stack([entry[0] for entry in given]).sum(0)] * len(given)

@@ -49,6 +49,7 @@ def hub():
     hub.admin = people.Administrator(hub, token)
     try:
         hub.start()
+        people.try_out(hub)
         yield hub
     finally:
         hub.end()

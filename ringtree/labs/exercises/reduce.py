@@ -7,7 +7,7 @@ import torch
 from ringtree.cost import Link
 from ringtree.labs import limits
 from ringtree.labs.exercise import Case, Level, Program
-from ringtree.labs.inputs import drawn, easy, whole_numbers
+from ringtree.labs.inputs import drawn, easy, sample, whole_numbers
 from ringtree.theory import lower_bound
 
 TITLE = "Reduce"
@@ -37,10 +37,16 @@ def ordered_cases():
         (2, 1, 0), (2, 2, 1), (3, 1, 0), (1, 2, 0), (3, 2, 1), (4, 3, 0), (4, 2, 3), (5, 2, 2), (6, 1, 5), (7, 3, 4), (8, 2, 0),
         (8, 2, 5), (11, 1, 7), (4, 3, 1),
     ]:  # fmt: skip
-        maps = [torch.tensor(whole_numbers(2 * length, 2, 4), dtype=torch.float64).view(2, length) for _ in range(size)]
-        yield _ordered(maps, root, then)
+        yield _ordered(_maps(size, length), root, then)
     for size, root in ((2, 1), (4, 2), (4, 2), (7, 6)):
         yield _ordered([torch.tensor(whole_numbers(4, -2, 2)).view(2, 2) for _ in range(size)], root, product)
+
+
+def _maps(size, length):
+    """For each of `size` ranks `length` maps x → a·x + b. In a column each leaves a number of its own as it is, so that no two commute."""
+    slopes = torch.tensor(whole_numbers(size * length, 2, 4), dtype=torch.float64).view(size, length)
+    kept = torch.tensor([sample(range(1, 2 * size + 1), size) for _ in range(length)], dtype=torch.float64).T
+    return list(torch.stack([slopes, kept * (1 - slopes)], dim=1))
 
 
 def _ordered(rows, root, combine):
