@@ -22,7 +22,7 @@ class Processes:
 
     def __init__(self, size: int, patience: float = 30):
         os.environ.setdefault("OMP_NUM_THREADS", "1")
-        context = multiprocessing.get_context("spawn")
+        context = _context()
         self._store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
         self._pipes, self._processes = [], []
         for rank in range(size):
@@ -58,6 +58,14 @@ class Processes:
             process.kill()
         for process in self._processes:
             process.join()
+
+
+@functools.cache
+def _context():
+    """Processes are forked from one that has imported what each would import for itself."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["torch.distributed", "torch._dynamo"])
+    return context
 
 
 @functools.cache

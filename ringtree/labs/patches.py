@@ -2,7 +2,9 @@
 
 import builtins
 import contextlib
+import functools
 import math
+import operator
 import sys
 import time
 
@@ -21,6 +23,8 @@ def put_back():
     finally:
         for owner, names in before:
             now = dict(vars(owner))
+            if [*now] == [*names] and all(map(operator.is_, now.values(), names.values())):
+                continue  # a check runs many cases, and nearly always nothing was touched
             for name, value in names.items():
                 if now.get(name) is not value and (callable(value) or isinstance(value, property | staticmethod | classmethod)):
                     setattr(owner, name, value)
@@ -30,6 +34,11 @@ def put_back():
 
 def _owners():
     """Modules, and of this package their classes."""
-    modules = [module for name, module in list(sys.modules.items()) if name.startswith(OURS)]
+    return _owners_of(tuple(name for name in list(sys.modules) if name.startswith("ringtree.")))
+
+
+@functools.lru_cache(maxsize=1)
+def _owners_of(names):
+    modules = [sys.modules[name] for name in names if name.startswith(OURS)]
     classes = {each for module in modules for each in vars(module).values() if isinstance(each, type)}
     return [*OTHERS, *modules, *(each for each in classes if each.__module__.startswith(OURS))]
