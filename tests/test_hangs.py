@@ -383,6 +383,17 @@ def test_a_killed_kernel_leaves_no_process_even_when_a_rank_holds_the_interprete
         assert wait_gone(below, 5.0)
 
 
+def test_what_ranks_are_forked_from_ends_with_the_kernel_while_it_still_imports():
+    slow = "import os, time\nfrom ringtree.live import forkserver\nwith forkserver.watching(os.getppid()):\n"
+    slow += "    print('importing', flush=True)\n    time.sleep(600)"
+    program = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {slow!r}])"
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as like_a_kernel:
+        assert like_a_kernel.stdout.readline() == "importing\n"
+        below = psutil.Process(like_a_kernel.pid).children()
+        like_a_kernel.kill()
+        assert below and wait_gone(below, 5.0)
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="ranks are forked on Linux")
 def test_a_program_that_ends_has_ended_what_its_ranks_were_forked_from():
     program = """

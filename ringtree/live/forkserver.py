@@ -59,7 +59,8 @@ def main():
     if os.getppid() != kernel:
         os._exit(1)
 
-    preload()
+    with watching(kernel):
+        preload()
     folder = tempfile.mkdtemp(prefix="ringtree-", dir=place)
     answer(replies, ready=os.getpid(), folder=folder)
     try:
@@ -68,6 +69,18 @@ def main():
         end(running, signal.SIGKILL)
         shutil.rmtree(folder, ignore_errors=True)
         os._exit(0)
+
+
+@contextlib.contextmanager
+def watching(kernel):
+    """End if the kernel ends meanwhile: an import may take long, and nothing asks for it any more."""
+    signal.signal(signal.SIGALRM, lambda *_: os.getppid() == kernel or os._exit(1))
+    signal.setitimer(signal.ITIMER_REAL, 0.2, 0.2)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
 
 
 def preload():

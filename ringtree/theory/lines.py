@@ -15,6 +15,8 @@ from ringtree.cost import Link
 
 __all__ = ["fastest", "fewest", "fit_line", "fit_lines", "misses"]
 
+ROUNDING = 1e-9  # of a relative miss: so small a gain is none, on every machine
+
 
 def fit_line(sizes, times) -> Link:
     """The link whose α + n·β comes closest to the measured times, each miss counted in per cent.
@@ -70,8 +72,7 @@ def fit_lines(sizes, times, count: int | None = 2) -> tuple[Link, ...]:
             continue
         links = [piece(a, b) for a, b in zip(edges, edges[1:])]
         error = float(np.sum((fastest(links, sizes) / times - 1) ** 2))
-        # A gain in the last digits is rounding: take the earlier cut, on every machine.
-        if error < best_error * (1 - 1e-9):
+        if error < best_error * (1 - ROUNDING):
             best, best_error = links, error
     used = np.unique(np.argmin([link.time(sizes) for link in best], axis=0))
     return tuple(sorted((best[i] for i in used), key=lambda link: (link.alpha, link.beta)))
@@ -93,10 +94,10 @@ def _best_number_of_lines(sizes, times, most: int = 4, folds: int = 4) -> int:
 
 
 def fewest(errors: dict[int, np.ndarray]) -> int:
-    """The smallest key whose mean miss is within one standard error of the best one's."""
+    """The smallest key whose mean miss is within one standard error of the best one's; what differs by rounding is alike."""
     means = {count: (np.abs(off).mean(), np.abs(off).std() / np.sqrt(len(off))) for count, off in errors.items()}
     least, spread = min(means.values())
-    return next(count for count in sorted(means) if means[count][0] <= least + spread)
+    return next(count for count in sorted(means) if means[count][0] <= least + spread + ROUNDING)
 
 
 def fastest(links: Link | Sequence[Link], sizes) -> np.ndarray:
