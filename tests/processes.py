@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import atexit
 import functools
+import multiprocessing
 import os
+import pickle
 import traceback
 from datetime import timedelta
 
-import torch.multiprocessing as multiprocessing
 from torch.distributed import TCPStore
 
 
@@ -35,13 +36,13 @@ class Processes:
 
     def call(self, function, *arguments, timeout: float = 60) -> list:
         for pipe in self._pipes:
-            pipe.send((function, arguments))
+            pipe.send_bytes(pickle.dumps((function, arguments)))
         answers = []
         for rank, pipe in enumerate(self._pipes):
             if not pipe.poll(timeout):
                 raise TimeoutError(f"rank {rank} did not finish {function.__name__} within {timeout} s")
             try:
-                answers.append(pipe.recv())
+                answers.append(pickle.loads(pipe.recv_bytes()))
             except EOFError:
                 answers.append(("died", None))
         problems = [problem for _, problem in answers if problem]
@@ -90,10 +91,10 @@ def _serve(pipe, rank: int, size: int, port: int, patience: float) -> None:
     )
     while True:
         try:
-            function, arguments = pipe.recv()
+            function, arguments = pickle.loads(pipe.recv_bytes())
         except EOFError:
             return
         try:
-            pipe.send((function(dist, *arguments), None))
+            pipe.send_bytes(pickle.dumps((function(dist, *arguments), None)))
         except Exception:
-            pipe.send((None, f"rank {rank}: {traceback.format_exc()}"))
+            pipe.send_bytes(pickle.dumps((None, f"rank {rank}: {traceback.format_exc()}")))

@@ -40,10 +40,11 @@ class Verdict:
 def judge(name, function, exercise, seconds=10.0):
     """Try `function` on all cases of `exercise`; returns a Verdict. seconds: of real time, for all of it; one run has half of
     that at least, for a right answer on a busy machine."""
-    if isinstance(exercise, Answer):
-        return _judge_answer(name, function, exercise, seconds)
-    with _one_thread():
-        return _judge_program(name, function, exercise, seconds)
+    with put_back():
+        if isinstance(exercise, Answer):
+            return _judge_answer(name, function, exercise, seconds)
+        with _one_thread():
+            return _judge_program(name, function, exercise, seconds)
 
 
 def _judge_program(name, function, exercise, seconds):

@@ -2,7 +2,6 @@
 
 import builtins
 import contextlib
-import functools
 import math
 import operator
 import sys
@@ -14,31 +13,41 @@ OTHERS = builtins, math, time, torch, torch.Tensor, torch.distributed
 OURS = "ringtree.simulated", "ringtree.labs", "ringtree.algorithms", "ringtree.calls", "ringtree.trace"
 
 
+_before = []  # (owner, its names) of the outermost `put_back` that is open
+
+
 @contextlib.contextmanager
 def put_back():
-    """Functions and classes that are replaced or deleted in here are there again afterwards: the next check needs them."""
-    before = [(owner, dict(vars(owner))) for owner in _owners()]
+    """Functions and classes that are replaced or deleted in here are there again afterwards: the next check needs them.
+
+    Inside another `put_back` it costs little: what there was is noted by the outermost, and each compares with that.
+    """
+    outermost = not _before
+    if outermost:
+        _before.extend((owner, dict(vars(owner))) for owner in _owners())
     try:
         yield
     finally:
-        for owner, names in before:
-            now = dict(vars(owner))
-            if [*now] == [*names] and all(map(operator.is_, now.values(), names.values())):
-                continue  # a check runs many cases, and nearly always nothing was touched
-            for name, value in names.items():
-                if now.get(name) is not value and (callable(value) or isinstance(value, property | staticmethod | classmethod)):
-                    setattr(owner, name, value)
-            for name in now.keys() - names.keys() if isinstance(owner, type) else ():  # it hides one of a class above
-                delattr(owner, name)
+        for owner, names in _before:
+            _restore(owner, names)
+        if outermost:
+            _before.clear()
+
+
+def _restore(owner, names):
+    now = vars(owner)
+    if len(now) == len(names) and all(map(operator.is_, now.values(), names.values())) and all(map(operator.eq, now, names)):
+        return
+    now = dict(now)
+    for name, value in names.items():
+        if now.get(name) is not value and (callable(value) or isinstance(value, property | staticmethod | classmethod)):
+            setattr(owner, name, value)
+    for name in now.keys() - names.keys() if isinstance(owner, type) else ():  # it hides one of a class above
+        delattr(owner, name)
 
 
 def _owners():
     """Modules, and of this package their classes."""
-    return _owners_of(tuple(name for name in list(sys.modules) if name.startswith("ringtree.")))
-
-
-@functools.lru_cache(maxsize=1)
-def _owners_of(names):
-    modules = [sys.modules[name] for name in names if name.startswith(OURS)]
+    modules = [module for name, module in list(sys.modules.items()) if name.startswith(OURS)]
     classes = {each for module in modules for each in vars(module).values() if isinstance(each, type)}
     return [*OTHERS, *modules, *(each for each in classes if each.__module__.startswith(OURS))]

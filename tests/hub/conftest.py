@@ -20,12 +20,13 @@ ONLY_HERE = "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"
 def reason_to_skip():
     if "RINGTREE_HUB" not in os.environ or not importlib.util.find_spec("jupyterhub"):
         return "a hub is tried by `make test-hub`, in its own environment"
+    import bare_slurm
     import browser
     import parts
 
     if not browser.find_chromium():
         return "no Chromium found"
-    return parts.missing()
+    return parts.missing() or bare_slurm.missing()
 
 
 @pytest.fixture(scope="session")
