@@ -35,6 +35,9 @@ WORKERS ?= 2
 TESTERS ?= 3
 NBVAL := --nbval --nbval-cell-timeout 300 --nbval-sanitize-with tests/nbval_sanitize.cfg
 
+# What kernels and ranks by the hundred import is compiled once, whatever the machine prefers.
+unexport PYTHONDONTWRITEBYTECODE
+
 # Kernels that two test workers start at once must not race for ports.
 book test labs-all notebooks gpu-record: export JUPYTER_DEFAULT_PROVISIONER_NAME := ringtree-unix-sockets
 

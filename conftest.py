@@ -1,6 +1,7 @@
 """What pytest needs to know about notebooks: pictures and HTML are not compared, their text is; kernels do without ports;
 and what nbval ran is kept for the book (`book/executed.py`)."""
 
+import contextlib
 import os
 import sys
 import tempfile
@@ -13,9 +14,23 @@ sys.path.insert(0, str(Path(__file__).resolve().parent / "book"))
 
 import executed  # noqa: E402
 
+from ringtree.live import warm  # noqa: E402
+
 os.environ.setdefault("JUPYTER_DEFAULT_PROVISIONER_NAME", "ringtree-unix-sockets")  # see ringtree/live/kernels.py
 
 PICTURES = ("text/html", "text/markdown", "image/svg+xml", "application/javascript")
+
+
+warm_kernels = contextlib.ExitStack()
+
+
+def pytest_configure(config):
+    if not hasattr(config, "workerinput"):  # workers have it from the process that starts them
+        warm_kernels.enter_context(warm.kernels())
+
+
+def pytest_unconfigure(config):
+    warm_kernels.close()
 
 
 def pytest_collectstart(collector):

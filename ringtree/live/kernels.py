@@ -11,11 +11,12 @@ it, by JUPYTER_DEFAULT_PROVISIONER_NAME=ringtree-unix-sockets in the Makefile an
 
 import os
 import shutil
+import sys
 import tempfile
 
 from jupyter_client.provisioning import LocalProvisioner
 
-from ringtree.live import sockets
+from ringtree.live import sockets, warm
 
 
 class UnixSocketProvisioner(LocalProvisioner):
@@ -31,6 +32,15 @@ class UnixSocketProvisioner(LocalProvisioner):
             manager.cache_ports = False
             manager.ip = os.path.join(self.folder, "channel")
         return await super().pre_launch(**options)
+
+    async def launch_kernel(self, cmd, **options):
+        """Started as always, or forked where `ringtree.live.warm` is at work and the kernel is one of this Python's."""
+        if warm.ADDRESS not in os.environ or cmd[0] != sys.executable or "-m" not in cmd:
+            return await super().launch_kernel(cmd, **options)
+        streams = {name: options.get(name) for name in ("stdout", "stderr", "cwd")}
+        self.process = warm.Kernel(cmd[cmd.index("-m") + 1 :], env=options["env"], **streams)
+        self.pid = self.pgid = self.process.pid
+        return self.connection_info
 
     async def cleanup(self, restart=False):
         await super().cleanup(restart)

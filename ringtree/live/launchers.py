@@ -22,7 +22,7 @@ import psutil
 from ipyparallel.cluster import launcher
 
 from ringtree.errors import UsageError
-from ringtree.live import slurm, sockets
+from ringtree.live import slurm, sockets, warm
 
 HERE = pathlib.Path(__file__).parent
 ONE_THREAD = {"OMP_NUM_THREADS": "1"}  # four ranks on a few cores must not fight
@@ -34,7 +34,7 @@ class ForkServer:
     def __init__(self):
         self.lock = threading.Lock()
         self.hello = None
-        self.process = subprocess.Popen(
+        self.process = warm.Inherited.here() or subprocess.Popen(
             [sys.executable, str(HERE / "forkserver.py"), str(os.getpid()), sockets.parent()],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -158,19 +158,26 @@ def _copied(value):
     return value.clone() if hasattr(value, "clone") else value
 
 
+_runs = 0  # that are under way, one inside the other
+
+
 @contextlib.contextmanager
 def _fewer_collections():
     """A run makes many objects and few circles of them: looking for circles costs up to a fifth of its time.
 
-    So it is done less often, and not among the objects that were there before.
+    So it is done less often, and not among the objects that were there before the outermost run. (What is frozen already
+    is not asked for: gc counts it one by one.)
     """
-    before, freezes = gc.get_threshold(), not gc.get_freeze_count()
+    global _runs
+    before = gc.get_threshold()
     gc.set_threshold(200_000, 50, 50)
-    if freezes:
+    if not _runs:
         gc.freeze()
+    _runs += 1
     try:
         yield
     finally:
         gc.set_threshold(*before)
-        if freezes:
+        _runs -= 1
+        if not _runs:
             gc.unfreeze()

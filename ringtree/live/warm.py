@@ -1,0 +1,300 @@
+"""Kernels that are forked from one process, which has imported what each kernel, and each fork server, would import for itself.
+
+For who runs many notebooks one after the other, as `make book` and `make test` do: importing is then half of all the work.
+
+    with warm.kernels(): ...          # kernels that are started in here, by any process that is started in here
+    python -P warm.py DESCRIPTOR      # what it starts, which listens there; ends when standard input closes
+
+A kernel that comes from here (`serve`, `become`) forks its own fork server before it becomes a kernel (`fork_server`), so that
+the processes below a kernel are the same as without. It imports nothing of this package before its own environment is in
+force: what a notebook reaches can be noted (`book/noting`). `ringtree.live.kernels` asks (`Kernel`), and
+`ringtree.live.launchers` takes the fork server over (`Inherited`).
+"""
+
+import contextlib
+import ctypes
+import gc
+import importlib
+import importlib.util
+import json
+import os
+import runpy
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+ADDRESS = "RINGTREE_WARM"  # the socket, in the environment of those who start kernels
+FORK_SERVER = "RINGTREE_FORK_SERVER"  # the kernel's process, its fork server's, and the two ends of their pipes
+MORE = "contextvars", "ipykernel.iostream", "numpy", "pandas", "PIL.Image", "pyparsing", "torch._dynamo"
+LEFT = "ipykernel.debugger"  # ranks import it without debugpy, kernels with it
+PR_SET_PDEATHSIG = 1
+
+
+# ---------------------------------------------------------------- who starts kernels
+
+
+@contextlib.contextmanager
+def kernels():
+    """Kernels that are started in here are forked, also those of processes that are started in here."""
+    from ringtree.live import sockets
+
+    if sys.platform != "linux" or ADDRESS in os.environ:
+        yield
+        return
+    with tempfile.TemporaryDirectory(prefix="ringtree-warm-", dir=sockets.parent()) as folder:
+        listening = socket.socket(socket.AF_UNIX)
+        listening.bind(os.path.join(folder, "socket"))
+        listening.listen(64)
+        server = subprocess.Popen(
+            [sys.executable, "-P", __file__, str(listening.fileno())],
+            stdin=subprocess.PIPE,
+            pass_fds=[listening.fileno()],
+            env=os.environ | {"OMP_NUM_THREADS": "1"},
+            start_new_session=True,
+        )
+        listening.close()
+        os.environ[ADDRESS] = os.path.join(folder, "socket")
+        try:
+            yield
+        finally:
+            del os.environ[ADDRESS]
+            server.stdin.close()
+            server.wait()
+
+
+class Kernel:
+    """A kernel process of the server's, with as much of `subprocess.Popen` as a provisioner asks for."""
+
+    stdin = stdout = stderr = None
+
+    def __init__(self, arguments, *, env, cwd=None, stdout=None, stderr=None):
+        self.returncode = None
+        self._line = socket.socket(socket.AF_UNIX)
+        self._line.connect(os.environ[ADDRESS])
+        self._replies = self._line.makefile("rb")
+        nothing = os.open(os.devnull, os.O_RDWR)
+        try:
+            streams = [{None: number, subprocess.DEVNULL: nothing}.get(each, each) for number, each in ((1, stdout), (2, stderr))]
+            socket.send_fds(self._line, [b"\0"], [nothing, *(each if isinstance(each, int) else each.fileno() for each in streams)])
+            self.pid = self._ask(arguments=arguments, environment=env, folder=cwd or os.getcwd())["pid"]
+        finally:
+            os.close(nothing)
+
+    def _ask(self, **asked):
+        self._line.sendall((json.dumps(asked) + "\n").encode())
+        line = self._replies.readline()
+        if not line:
+            raise RuntimeError("the process that kernels are forked from has ended")
+        return json.loads(line)
+
+    def poll(self):
+        if self.returncode is None:
+            try:
+                self.returncode = self._ask(ended=True)["code"]
+            except (OSError, RuntimeError):
+                self.returncode = -signal.SIGKILL
+            if self.returncode is not None:
+                self._line.close()
+        return self.returncode
+
+    def wait(self, timeout=None):
+        with contextlib.suppress(ProcessLookupError):
+            ended = os.pidfd_open(self.pid)
+            try:
+                if not select.select([ended], [], [], timeout)[0]:
+                    raise subprocess.TimeoutExpired("a kernel", timeout)
+            finally:
+                os.close(ended)
+        while self.poll() is None:  # the server has not heard of it yet
+            select.select([], [], [], 0.01)
+        return self.returncode
+
+    def send_signal(self, signum):
+        if self.poll() is None:
+            os.kill(self.pid, signum)
+
+    def terminate(self):
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self):
+        self.send_signal(signal.SIGKILL)
+
+
+class Inherited:
+    """The fork server that was forked before this process became a kernel; with as much of `subprocess.Popen` as is used."""
+
+    @classmethod
+    def here(cls):
+        """The one that waits for this process to take it over, or None."""
+        kernel, *rest = map(int, os.environ.pop(FORK_SERVER, "0").split())
+        return cls(*rest) if kernel == os.getpid() else None
+
+    def __init__(self, pid, requests, replies):
+        self.pid, self.returncode = pid, None
+        self.stdin, self.stdout = open(requests, "wb", buffering=0), open(replies, "rb", buffering=0)
+
+    def poll(self):
+        return self._waited(os.WNOHANG)
+
+    def wait(self, timeout=None):
+        ended = os.pidfd_open(self.pid) if self.poll() is None else None
+        if ended is not None:
+            try:
+                if not select.select([ended], [], [], timeout)[0]:
+                    raise subprocess.TimeoutExpired("the fork server", timeout)
+            finally:
+                os.close(ended)
+        return self._waited(0)
+
+    def _waited(self, how):
+        if self.returncode is None:
+            pid, status = os.waitpid(self.pid, how)
+            if pid:
+                self.returncode = os.waitstatus_to_exitcode(status)
+        return self.returncode
+
+
+# ---------------------------------------------------------------- the server, a program of its own
+
+
+def serve(listening):
+    """Fork a kernel for each who connects. Returns what a kernel is to become, in its process alone; else it does not return."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    preload()
+    lines, codes, server = {}, {}, os.getpid()  # file descriptor: (its socket, the kernel's process)
+    try:
+        while True:
+            ready, _, _ = select.select([0, listening, *lines], [], [])
+            if 0 in ready:
+                break
+            if listening in ready:
+                line, _ = listening.accept()
+                wanted, streams = receive(line)
+                if wanted is None:  # who asked has gone meanwhile
+                    for each in (line.detach(), *streams):
+                        os.close(each)
+                    continue
+                pid = os.fork()
+                if pid == 0:
+                    os.setsid()
+                    die_with_parent()
+                    if os.getppid() != server:
+                        os._exit(1)
+                    signal.signal(signal.SIGINT, signal.default_int_handler)
+                    for each in (listening, line, *(its for its, _ in lines.values())):
+                        each.close()
+                    return wanted, streams
+                for each in streams:
+                    os.close(each)
+                lines[line.fileno()] = line, pid
+                answer(line, pid=pid)
+            for number in [each for each in ready if each in lines]:
+                line, pid = lines[number]
+                if not line.recv(4096):  # who asked for it has gone, or has seen it end
+                    if codes.pop(pid, None) is None:
+                        with contextlib.suppress(ProcessLookupError):
+                            os.killpg(pid, signal.SIGKILL)
+                        os.waitpid(pid, 0)
+                    line.close()
+                    del lines[number]
+                    continue
+                if pid not in codes:
+                    ended, status = os.waitpid(pid, os.WNOHANG)
+                    if ended:
+                        codes[pid] = os.waitstatus_to_exitcode(status)
+                answer(line, code=codes.get(pid))
+    finally:
+        if os.getpid() == server:
+            for _, pid in lines.values():
+                if pid not in codes:
+                    with contextlib.suppress(ProcessLookupError):
+                        os.killpg(pid, signal.SIGKILL)
+            os._exit(0)
+
+
+def preload():
+    os.environ["JPY_PARENT_PID"] = str(os.getpid())  # ipykernel reads it when it is imported
+    names = runpy.run_path(str(HERE / "forkserver.py"), run_name="names")["PRELOADED"]
+    for name in (*names, *MORE):
+        if name != LEFT:
+            importlib.import_module(name)
+    threads = os.listdir("/proc/self/task")
+    if len(threads) != 1:
+        sys.exit(f"the process that kernels are forked from must have one thread, and has {len(threads)}")
+    gc.collect()
+    gc.freeze()
+
+
+def receive(line):
+    """(what is asked for, the three standard streams)."""
+    _, streams, _, _ = socket.recv_fds(line, 1, 3)
+    text = line.makefile("rb").readline()
+    return json.loads(text) if text.endswith(b"\n") and len(streams) == 3 else None, streams
+
+
+def answer(line, **content):
+    with contextlib.suppress(OSError):
+        line.sendall((json.dumps(content) + "\n").encode())
+
+
+def become(wanted, streams):
+    """Turn this child into the kernel: its streams, its folder, its environment; the fork server; and then as `python -m` does."""
+    for number, each in enumerate(streams):
+        os.dup2(each, number)
+        os.close(each)
+    before = os.environ.get("PYTHONPATH", "")
+    os.environ.clear()
+    os.environ.update(wanted["environment"], JPY_PARENT_PID=str(os.getppid()))
+    os.chdir(wanted["folder"])
+    tempfile.tempdir = None
+    sys.modules["numpy"].random.seed()
+    paths = [each for each in os.environ.get("PYTHONPATH", "").split(os.pathsep) if each not in before.split(os.pathsep)]
+    sys.path[:0] = paths
+    if found := importlib.machinery.PathFinder.find_spec("sitecustomize", paths):
+        found.loader.exec_module(importlib.util.module_from_spec(found))
+    fork_server()
+    if "OMP_NUM_THREADS" not in os.environ:
+        sys.modules["torch"].set_num_threads(len(os.sched_getaffinity(0)))
+    module, *rest = wanted["arguments"]
+    sys.argv = [module, *rest]
+    gc.unfreeze()  # from here on it is a kernel like any other
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+def fork_server():
+    """Fork what the kernel's ranks will be forked from, and leave word of it in the environment."""
+    from_kernel, requests = os.pipe()
+    replies, to_kernel = os.pipe()
+    kernel, pid = os.getpid(), os.fork()
+    if pid:
+        os.close(from_kernel)
+        os.close(to_kernel)
+        os.environ[FORK_SERVER] = f"{kernel} {pid} {requests} {replies}"
+        return
+    try:
+        os.setsid()
+        os.close(requests)
+        os.close(replies)
+        nothing = os.open(os.devnull, os.O_RDWR)
+        for each, number in ((from_kernel, 0), (to_kernel, 1), (nothing, 2)):
+            os.dup2(each, number)
+            os.close(each)
+        os.environ["OMP_NUM_THREADS"] = "1"
+        path = str(HERE / "forkserver.py")
+        sys.argv = [path, str(kernel), runpy.run_path(str(HERE / "sockets.py"))["parent"]()]
+        runpy.run_path(path, run_name="__main__")
+    finally:
+        os._exit(1)
+
+
+def die_with_parent():
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    become(*serve(socket.socket(fileno=int(sys.argv[1]))))
