@@ -20,12 +20,12 @@ os.environ.setdefault("JUPYTER_DEFAULT_PROVISIONER_NAME", "ringtree-unix-sockets
 
 PICTURES = ("text/html", "text/markdown", "image/svg+xml", "application/javascript")
 
-
 warm_kernels = contextlib.ExitStack()
 
 
 def pytest_configure(config):
-    if not hasattr(config, "workerinput"):  # workers have it from the process that starts them
+    # Workers have it from the process that starts them; a hub starts its kernels itself.
+    if not hasattr(config, "workerinput") and "RINGTREE_HUB" not in os.environ:
         warm_kernels.enter_context(warm.kernels())
 
 

@@ -1,12 +1,13 @@
 """How long chapters and labs take, one after the other, each in a kernel of its own: seconds from its start, and of CPU.
 
-    python benchmarks/notebooks.py [--slowest 2] [NAME ...]
+    python benchmarks/notebooks.py [--slowest 2] [--warm] [NAME ...]
 
 NAME: part of a notebook's path, such as labs/ or 20-; left out, all. A lab is run with its solutions; of its cells the slowest
 checks are named, of a chapter's the slowest cells. The load of the machine stands beside: seconds of a busy one say little.
 """
 
 import argparse
+import contextlib
 import os
 import resource
 import subprocess
@@ -18,6 +19,8 @@ from pathlib import Path
 import nbformat
 from nbclient import NotebookClient
 
+from ringtree.live import warm
+
 ROOT = Path(__file__).resolve().parent.parent
 os.environ.setdefault("JUPYTER_DEFAULT_PROVISIONER_NAME", "ringtree-unix-sockets")
 
@@ -27,9 +30,15 @@ def main():
     parser.add_argument("names", metavar="NAME", nargs="*", default=[""])
     parser.add_argument("--slowest", type=int, default=2, help="how many cells to name (%(default)s)")
     parser.add_argument("--one", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--warm", action="store_true", help="fork the kernels as the book's build does; their CPU is not known then")
     options = parser.parse_args()
     if options.one:
         return time_one(options.one, options.slowest)
+    with warm.kernels() if options.warm else contextlib.nullcontext():
+        time_all(options)
+
+
+def time_all(options):
     for path in sorted(ROOT.glob("notebooks/*.ipynb")) + sorted(ROOT.glob("labs/source/*/*.ipynb")):
         if any(name in str(path.relative_to(ROOT)) for name in options.names):
             # in a process of its own, so that the seconds of CPU are those of this notebook's kernel and ranks
@@ -53,7 +62,8 @@ def time_one(path, slowest):
     if "labs" in path.parts:
         seconds = {name: each for name, each in seconds.items() if name.endswith("-check")}
     named = ", ".join(f"{name} {seconds[name]:.1f}" for name in sorted(seconds, key=seconds.get, reverse=True)[:slowest])
-    print(f"{path.stem:24} {whole:5.1f} s  CPU {used.ru_utime + used.ru_stime:5.1f} s  load {load:.1f}  {named}", flush=True)
+    cpu = "   -  " if warm.ADDRESS in os.environ else f"{used.ru_utime + used.ru_stime:5.1f} s"
+    print(f"{path.stem:24} {whole:5.1f} s  CPU {cpu}  load {load:.1f}  {named}", flush=True)
 
 
 if __name__ == "__main__":

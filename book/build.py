@@ -29,6 +29,8 @@ sys.path.insert(0, str(ROOT / "book"))
 import executed  # noqa: E402
 import solutions  # noqa: E402
 
+from ringtree.live import warm  # noqa: E402
+
 
 def sources():
     """Every file that the book is made from."""
@@ -60,7 +62,7 @@ def run_notebooks():
     wanted = sorted((path for path in chapters() if not executed.is_good(path)), key=executed.seconds_of, reverse=True)
     if wanted:
         print(f"Running {len(wanted)} of {len(chapters())} notebooks on live ranks, {AT_ONCE} at a time.", flush=True)
-    with ThreadPoolExecutor(AT_ONCE) as pool:
+    with warm.kernels(), ThreadPoolExecutor(AT_ONCE) as pool:
         return all(list(pool.map(run_notebook, wanted)))
 
 

@@ -6,7 +6,10 @@ import queue
 import time
 
 import psutil
+import pytest
 from jupyter_client.manager import start_new_kernel
+
+from ringtree.live import warm
 
 
 class Answer:
@@ -21,9 +24,12 @@ class Answer:
 
 
 class Kernel:
-    def __init__(self, **environment):
+    def __init__(self, cold=False, **environment):
         env = {**os.environ, **environment}
-        self.manager, self.client = start_new_kernel(kernel_name="python3", env=env, stderr=-3)
+        with pytest.MonkeyPatch.context() as patch:
+            if cold:
+                patch.delenv(warm.ADDRESS, raising=False)
+            self.manager, self.client = start_new_kernel(kernel_name="python3", env=env, stderr=-3)
         self.pid = self.manager.provisioner.process.pid
 
     def send(self, code, allow_stdin=False):
@@ -68,8 +74,9 @@ class Kernel:
 
 
 @contextlib.contextmanager
-def kernel(**environment):
-    live = Kernel(**environment)
+def kernel(cold=False, **environment):
+    """A kernel, and nothing below it afterwards. cold: started as a user's is, not forked (see ringtree/live/warm.py)."""
+    live = Kernel(cold, **environment)
     try:
         yield live
     finally:

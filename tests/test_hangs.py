@@ -361,9 +361,10 @@ def test_call_reports_like_a_cell(hangs):
     assert "rank 1 waits in barrier for rank 0, which has finished" in answer.message
 
 
+@pytest.mark.parametrize("cold", [False, True], ids=["warm", "cold"])
 @pytest.mark.parametrize("engines", ["fork", "local"])
-def test_a_killed_kernel_leaves_no_process_behind(engines):
-    with kernel() as live:
+def test_a_killed_kernel_leaves_no_process_behind(engines, cold):
+    with kernel(cold) as live:
         live.run("import ringtree")
         assert live.run(f"ranks = ringtree.start(4, engines={engines!r})").error is None
         below = live.descendants()

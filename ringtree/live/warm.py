@@ -63,8 +63,9 @@ def kernels():
             yield
         finally:
             del os.environ[ADDRESS]
-            server.stdin.close()
+            server.kill()  # and with it its kernels
             server.wait()
+            server.stdin.close()
 
 
 class Kernel:

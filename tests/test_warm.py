@@ -1,0 +1,88 @@
+"""Kernels that are forked from one that has imported everything: what is asked for is there, and nothing is left."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+
+import psutil
+import pytest
+from live import alive, kernel, wait_gone
+
+from ringtree.live import warm
+
+
+@pytest.fixture(scope="module", autouse=True)
+def warmth():
+    with warm.kernels():
+        yield
+
+
+def test_a_kernel_has_its_environment_its_folder_and_its_backend_and_inherits_its_fork_server(tmp_path):
+    (tmp_path / "sitecustomize.py").write_text("import os\nos.environ['CUSTOMIZED'] = 'yes'\n")
+    with kernel(PYTHONPATH=str(tmp_path), TMPDIR=str(tmp_path), ASKED="for") as live:
+        answer = live.run("import os, tempfile\nprint(os.environ['ASKED'], os.environ['CUSTOMIZED'], tempfile.gettempdir(), os.getcwd())")
+        assert answer.text == f"for yes {tmp_path} {os.getcwd()}\n"
+        assert live.run("import matplotlib; print(matplotlib.get_backend())").text == "module://matplotlib_inline.backend_inline\n"
+        below = {process.pid for process in live.descendants()}
+        live.run("import ringtree\nfrom ringtree.live import launchers, warm\nserver = launchers.fork_server()")
+        said = live.run("print(type(server.process).__name__, server.process.pid, warm.FORK_SERVER in os.environ)").text
+        assert said == f"Inherited {below.pop()} False\n" and not below
+        assert live.run("ranks = ringtree.start(2)").error is None
+        assert live.run("%px rank").text == "[rank 0] 0\n[rank 1] 1\n"
+
+
+def test_a_fork_server_that_has_ended_is_started_anew():
+    with kernel() as live:
+        live.run("import ringtree, os, signal\nfrom ringtree.live import launchers\nprocess = launchers.fork_server().process")
+        live.run("os.kill(process.pid, signal.SIGKILL)\ncode = process.wait(10)")
+        answer = live.run("ranks = ringtree.start(2)\nprint(code, type(launchers.fork_server().process).__name__)")
+        assert answer.text.endswith("-9 Popen\n"), answer.message
+
+
+def test_what_a_program_of_the_kernels_starts_is_not_taken_for_the_kernels():
+    with kernel() as live:
+        live.run("import subprocess, sys")
+        program = "from ringtree.live import warm; print(warm.Inherited.here())"
+        assert live.run(f"print(subprocess.run([sys.executable, '-c', {program!r}], capture_output=True, text=True).stdout)").text == "None\n\n"
+
+
+def test_how_a_kernel_ended_is_known_and_nothing_is_left_of_it():
+    with kernel() as live:
+        process, below = live.manager.provisioner.process, live.descendants()
+        assert process.poll() is None and below
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(0.05)
+        os.kill(live.pid, signal.SIGSEGV)
+        assert process.wait(10) == process.poll() == -signal.SIGSEGV
+        assert wait_gone(below, 5.0)
+
+
+def test_who_asks_and_goes_away_keeps_nobody_waiting():
+    for said in (b"", b"\0", b"\0{"):
+        with socket.socket(socket.AF_UNIX) as line:
+            line.connect(os.environ[warm.ADDRESS])
+            line.sendall(said)
+    with kernel() as live:
+        assert live.run("print(1)").text == "1\n"
+
+
+def test_kernels_end_with_what_they_were_forked_from_and_with_who_started_it():
+    program = """
+import os, sys, time
+from jupyter_client.manager import start_new_kernel
+from ringtree.live import warm
+os.environ.pop(warm.ADDRESS, None)
+os.environ["JUPYTER_DEFAULT_PROVISIONER_NAME"] = "ringtree-unix-sockets"
+with warm.kernels():
+    manager, client = start_new_kernel(kernel_name="python3")
+    print(manager.provisioner.process.pid, flush=True)
+    time.sleep(600)
+"""
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as starter:
+        pid = int(starter.stdout.readline())
+        everyone = [each for each in psutil.Process(starter.pid).children(recursive=True)]
+        assert pid in [each.pid for each in everyone] and len(everyone) >= 3
+        starter.send_signal(signal.SIGKILL)
+        assert wait_gone(everyone, 10.0), alive(everyone)
