@@ -62,7 +62,7 @@ def time_one(path, slowest):
     if "labs" in path.parts:
         seconds = {name: each for name, each in seconds.items() if name.endswith("-check")}
     named = ", ".join(f"{name} {seconds[name]:.1f}" for name in sorted(seconds, key=seconds.get, reverse=True)[:slowest])
-    cpu = "   -  " if warm.ADDRESS in os.environ else f"{used.ru_utime + used.ru_stime:5.1f} s"
+    cpu = "   -  " if warm.address() else f"{used.ru_utime + used.ru_stime:5.1f} s"
     print(f"{path.stem:24} {whole:5.1f} s  CPU {cpu}  load {load:.1f}  {named}", flush=True)
 
 

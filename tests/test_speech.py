@@ -8,8 +8,8 @@ HEARD = "[rank 0] said 0\n[rank 1] said 1\n"
 
 @pytest.fixture(scope="module")
 def notebook():
-    with kernel() as live:
-        # ipykernel leaves descriptors 1 and 2 alone where it finds pytest's mark
+    with kernel(cold=True) as live:
+        # ipykernel leaves descriptors 1 and 2 alone where it finds pytest's mark, and ranks have it from what they are forked from
         live.run("import os; os.environ.pop('PYTEST_CURRENT_TEST', None); import ringtree")
         assert live.run("ranks = ringtree.start(2)").error is None
         yield live

@@ -62,7 +62,7 @@ def test_how_a_kernel_ended_is_known_and_nothing_is_left_of_it():
 def test_who_asks_and_goes_away_keeps_nobody_waiting():
     for said in (b"", b"\0", b"\0{"):
         with socket.socket(socket.AF_UNIX) as line:
-            line.connect(os.environ[warm.ADDRESS])
+            line.connect(warm.address())
             line.sendall(said)
     with kernel() as live:
         assert live.run("print(1)").text == "1\n"

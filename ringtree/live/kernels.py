@@ -35,7 +35,7 @@ class UnixSocketProvisioner(LocalProvisioner):
 
     async def launch_kernel(self, cmd, **options):
         """Started as always, or forked where `ringtree.live.warm` is at work and the kernel is one of this Python's."""
-        if warm.ADDRESS not in os.environ or cmd[0] != sys.executable or "-m" not in cmd:
+        if not warm.address() or cmd[0] != sys.executable or "-m" not in cmd:
             return await super().launch_kernel(cmd, **options)
         streams = {name: options.get(name) for name in ("stdout", "stderr", "cwd")}
         self.process = warm.Kernel(cmd[cmd.index("-m") + 1 :], env=options["env"], **streams)

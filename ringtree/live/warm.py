@@ -28,7 +28,7 @@ import tempfile
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-ADDRESS = "RINGTREE_WARM"  # the socket, in the environment of those who start kernels
+ADDRESS = "RINGTREE_WARM"  # "FOLDER=SOCKET", in the environment of those who start kernels: whose it is, and where it listens
 FORK_SERVER = "RINGTREE_FORK_SERVER"  # the kernel's process, its fork server's, and the two ends of their pipes
 MORE = "contextvars", "ipykernel.iostream", "numpy", "pandas", "PIL.Image", "pyparsing", "torch._dynamo"
 LEFT = "ipykernel.debugger"  # ranks import it without debugpy, kernels with it
@@ -38,14 +38,21 @@ PR_SET_PDEATHSIG = 1
 # ---------------------------------------------------------------- who starts kernels
 
 
+def address():
+    """The socket, or None where there is none, or that of another copy of this package."""
+    whose, _, path = os.environ.get(ADDRESS, "").partition("=")
+    return path if whose == str(HERE) else None
+
+
 @contextlib.contextmanager
 def kernels():
     """Kernels that are started in here are forked, also those of processes that are started in here."""
     from ringtree.live import sockets
 
-    if sys.platform != "linux" or ADDRESS in os.environ:
+    if sys.platform != "linux" or address():
         yield
         return
+    before = os.environ.get(ADDRESS)
     with tempfile.TemporaryDirectory(prefix="ringtree-warm-", dir=sockets.parent()) as folder:
         listening = socket.socket(socket.AF_UNIX)
         listening.bind(os.path.join(folder, "socket"))
@@ -58,11 +65,13 @@ def kernels():
             start_new_session=True,
         )
         listening.close()
-        os.environ[ADDRESS] = os.path.join(folder, "socket")
+        os.environ[ADDRESS] = f"{HERE}={folder}/socket"
         try:
             yield
         finally:
             del os.environ[ADDRESS]
+            if before:
+                os.environ[ADDRESS] = before
             server.kill()  # and with it its kernels
             server.wait()
             server.stdin.close()
@@ -76,7 +85,7 @@ class Kernel:
     def __init__(self, arguments, *, env, cwd=None, stdout=None, stderr=None):
         self.returncode = None
         self._line = socket.socket(socket.AF_UNIX)
-        self._line.connect(os.environ[ADDRESS])
+        self._line.connect(address())
         self._replies = self._line.makefile("rb")
         nothing = os.open(os.devnull, os.O_RDWR)
         try:
