@@ -1,16 +1,22 @@
 """Kernels that are forked from one that has imported everything: what is asked for is there, and nothing is left."""
 
+import ast
 import os
 import signal
 import socket
 import subprocess
 import sys
+from pathlib import Path
 
+import nbformat
 import psutil
 import pytest
 from live import alive, kernel, wait_gone
 
 from ringtree.live import warm
+
+ROOT = Path(__file__).resolve().parent.parent
+NOTEBOOKS = [*ROOT.glob("notebooks/*.ipynb"), *ROOT.glob("labs/source/*/*.ipynb")]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -86,3 +92,40 @@ with warm.kernels():
         assert pid in [each.pid for each in everyone] and len(everyone) >= 3
         starter.send_signal(signal.SIGKILL)
         assert wait_gone(everyone, 10.0), alive(everyone)
+
+
+def test_notebooks_import_what_they_name_of_torch():
+    """A reader's kernel is not forked from one that has loaded all of torch: what is no part of `import torch` is imported."""
+    named, imported = {}, {}
+    for path in NOTEBOOKS:
+        for cell in nbformat.read(path, as_version=4).cells:
+            if cell.cell_type != "code":
+                continue
+            lines = [line for line in cell.source.splitlines() if not line.lstrip().startswith(("%", "!"))]
+            for node in ast.walk(ast.parse("\n".join(lines))):
+                match node:
+                    case ast.Import():
+                        imported.setdefault(path.stem, set()).update(each.name for each in node.names)
+                    case ast.ImportFrom():
+                        imported.setdefault(path.stem, set()).update(f"{node.module}.{each.name}" for each in node.names)
+                    case ast.Attribute() if (name := ast.unparse(node)).startswith("torch.") and name.replace(".", "").isidentifier():
+                        named.setdefault(name, set()).add(path.stem)
+    program = """
+import functools, sys, types
+import torch, torch.distributed
+for name in sys.stdin.read().split():
+    found, parts = torch, name.split(".")[1:]
+    while parts and isinstance(found, types.ModuleType) and hasattr(found, parts[0]):
+        found = getattr(found, parts.pop(0))
+    if parts and isinstance(found, types.ModuleType):
+        print(name, ".".join(name.split(".")[: -len(parts) + 1 or None]))  # and what of it is not there
+"""
+    plain = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    told = subprocess.run([sys.executable, "-c", program], input="\n".join(named), capture_output=True, text=True, env=plain, check=True)
+    missing = [
+        (name, where)
+        for name, lacks in map(str.split, told.stdout.splitlines())
+        for where in named[name]
+        if not any(f"{each}.".startswith(f"{lacks}.") for each in imported.get(where, ()))
+    ]
+    assert len(named) > 50 and not missing

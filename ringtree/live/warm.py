@@ -30,7 +30,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 ADDRESS = "RINGTREE_WARM"  # "FOLDER=SOCKET", in the environment of those who start kernels: whose it is, and where it listens
 FORK_SERVER = "RINGTREE_FORK_SERVER"  # the kernel's process, its fork server's, and the two ends of their pipes
-MORE = "contextvars", "ipykernel.iostream", "numpy", "pandas", "PIL.Image", "pyparsing", "torch._dynamo"
+MORE = "ipykernel.iostream", "numpy", "pandas", "PIL.Image", "pyparsing", "torch._dynamo"
 LEFT = "ipykernel.debugger"  # ranks import it without debugpy, kernels with it
 PR_SET_PDEATHSIG = 1
 

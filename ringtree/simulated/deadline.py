@@ -32,8 +32,9 @@ class Deadline:
     """Interrupts what runs in its `with` block for too long: raises TimeIsUp there.
 
     seconds: of real time, without what the program waited for a core: on a machine full of others a right program is slow.
-    running(): the thread to interrupt, by its identity, or None where the next just begins; left out, that of the block. steps: where the program was when time
-    was up; empty before. In the main thread also what sleeps is interrupted, and what catches everything.
+    running(): the thread to interrupt, by its identity, or None where the next just begins; left out, that of the block.
+    steps: where the program was when time was up; empty before. In the main thread also what sleeps is interrupted, and what
+    catches everything.
     """
 
     def __init__(self, seconds, running=None):
