@@ -83,15 +83,16 @@ os.environ.pop(warm.ADDRESS, None)
 os.environ["JUPYTER_DEFAULT_PROVISIONER_NAME"] = "ringtree-unix-sockets"
 with warm.kernels():
     manager, client = start_new_kernel(kernel_name="python3")
-    print(manager.provisioner.process.pid, flush=True)
+    print(manager.provisioner.process.pid, warm.address(), flush=True)
     time.sleep(600)
 """
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as starter:
-        pid = int(starter.stdout.readline())
+        pid, place = starter.stdout.readline().split()
         everyone = [each for each in psutil.Process(starter.pid).children(recursive=True)]
-        assert pid in [each.pid for each in everyone] and len(everyone) >= 3
+        assert int(pid) in [each.pid for each in everyone] and len(everyone) >= 3
         starter.send_signal(signal.SIGKILL)
         assert wait_gone(everyone, 10.0), alive(everyone)
+        assert not Path(place).parent.exists()
 
 
 def test_notebooks_import_what_they_name_of_torch():

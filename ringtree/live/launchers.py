@@ -67,6 +67,9 @@ class ForkServer:
         self.process.stdin.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(5)
+            with contextlib.suppress(RuntimeError):  # it removes its folder itself, unless it was killed
+                self.hello = self.hello or self._read()
+                shutil.rmtree(self.hello["folder"], ignore_errors=True)
         self.process.stdout.close()
 
     def folder(self):

@@ -3,7 +3,7 @@
 For who runs many notebooks one after the other, as `make book` and `make test` do: importing is then half of all the work.
 
     with warm.kernels(): ...          # kernels that are started in here, by any process that is started in here
-    python -P warm.py DESCRIPTOR      # what it starts, which listens there; ends when standard input closes
+    python -P warm.py DESCRIPTOR FOLDER   # what it starts, which listens there; ends, and the folder goes, when standard input closes
 
 A kernel that comes from here (`serve`, `become`) forks its own fork server before it becomes a kernel (`fork_server`), so that
 the processes below a kernel are the same as without. It imports nothing of this package before its own environment is in
@@ -20,6 +20,7 @@ import json
 import os
 import runpy
 import select
+import shutil
 import signal
 import socket
 import subprocess
@@ -58,7 +59,7 @@ def kernels():
         listening.bind(os.path.join(folder, "socket"))
         listening.listen(64)
         server = subprocess.Popen(
-            [sys.executable, "-P", __file__, str(listening.fileno())],
+            [sys.executable, "-P", __file__, str(listening.fileno()), folder],
             stdin=subprocess.PIPE,
             pass_fds=[listening.fileno()],
             env=os.environ | {"OMP_NUM_THREADS": "1"},
@@ -172,7 +173,7 @@ class Inherited:
 # ---------------------------------------------------------------- the server, a program of its own
 
 
-def serve(listening):
+def serve(listening, folder):
     """Fork a kernel for each who connects. Returns what a kernel is to become, in its process alone; else it does not return."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     preload()
@@ -224,6 +225,7 @@ def serve(listening):
                 if pid not in codes:
                     with contextlib.suppress(ProcessLookupError):
                         os.killpg(pid, signal.SIGKILL)
+            shutil.rmtree(folder, ignore_errors=True)
             os._exit(0)
 
 
@@ -307,4 +309,4 @@ def die_with_parent():
 
 
 if __name__ == "__main__":
-    become(*serve(socket.socket(fileno=int(sys.argv[1]))))
+    become(*serve(socket.socket(fileno=int(sys.argv[1])), sys.argv[2]))
