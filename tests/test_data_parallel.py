@@ -6,6 +6,7 @@ import subprocess
 import sys
 from functools import partial
 
+import one_process
 import pytest
 import torch
 from processes import shared
@@ -40,15 +41,7 @@ def new_model(dtype=torch.float64, seed=0):
 def alone(dtype=torch.float64, batch=12):
     """Losses of one process on whole batches."""
     tokens, net = new_model(dtype)
-    optimizer = torch.optim.AdamW(net.parameters(), lr=3e-3)
-    losses = []
-    for rows in M.batches(tokens, STEPS, batch):
-        optimizer.zero_grad()
-        loss = M.loss_of(net, rows)
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    return losses
+    return one_process.train(net, M.batches(tokens, STEPS, batch))
 
 
 def trained(dist, way, dtype=torch.float64, batch=12, sent=None):
@@ -225,14 +218,7 @@ def alone_as_the_scripts(steps, layers=4):
     """Losses of one process on the scripts' model and rows, of two ranks."""
     tokens, symbols = M.tokens_of(data.prose())
     net = M.seeded(lambda: M.GPT(len(symbols), layers=layers))
-    optimizer, losses = torch.optim.AdamW(net.parameters(), lr=3e-3), []
-    for rows in M.batches(tokens, steps, 8):
-        optimizer.zero_grad()
-        loss = M.loss_of(net, rows)
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    return losses
+    return one_process.train(net, M.batches(tokens, steps, 8))
 
 
 @pytest.mark.parametrize("technique, layers", [("data_parallel", 4), ("sharded", 4), ("tensor_parallel", 4), ("pipeline", 8)])

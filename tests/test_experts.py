@@ -3,6 +3,7 @@
 from functools import cache, partial
 
 import numpy as np
+import one_process
 import pytest
 import torch
 from processes import shared
@@ -62,14 +63,7 @@ def by_torch(rows, gets, sends, dist, group):
 def alone(dtype=torch.float64, weight=0.0, **way):
     """Losses of one process that has all experts, and the gradients of its last step."""
     tokens, net = new_model(dtype, **way)
-    optimizer = torch.optim.AdamW(net.parameters(), lr=3e-3)
-    losses = []
-    for rows in M.batches(tokens, STEPS, 12):
-        optimizer.zero_grad()
-        loss = M.loss_of(net, rows) + weight * by_hand.balance_loss(net)
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
+    losses = one_process.train(net, M.batches(tokens, STEPS, 12), lambda net, rows: M.loss_of(net, rows) + weight * by_hand.balance_loss(net))
     return losses, {name: each.grad for name, each in net.named_parameters()}
 
 

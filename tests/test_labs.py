@@ -131,6 +131,13 @@ def test_every_exercise_has_a_second_right_answer_and_enough_wrong_ones(lab, nam
     assert len(ANSWERS[lab].WRONG.get(name, {})) >= least
 
 
+def test_no_two_maps_of_the_ordered_reduce_may_be_swapped():
+    from ringtree.labs.exercises import reduce as lab
+
+    for one, other in itertools.combinations(lab._maps(5, 3), 2):
+        assert (lab.then(one, other) != lab.then(other, one)).any(dim=0).all()
+
+
 def test_an_assertion_that_is_taken_away_is_noticed():
     """Of one lab here; `make labs-all` takes away those of all labs, and what all checks share."""
     import mutate_checks

@@ -5,6 +5,7 @@ import re
 from functools import partial
 from importlib import import_module
 
+import one_process
 import pytest
 import torch
 from processes import shared
@@ -52,15 +53,7 @@ def loss_of(scores, wanted):
 @functools.cache
 def alone(dtype=torch.float64, tied=False):
     tokens, net = new_model(dtype, tied)
-    optimizer = torch.optim.AdamW(net.parameters(), lr=3e-3)
-    losses = []
-    for rows in M.batches(tokens, STEPS, ROWS):
-        optimizer.zero_grad()
-        loss = M.loss_of(net, rows)
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    return losses
+    return one_process.train(net, M.batches(tokens, STEPS, ROWS))
 
 
 class Counted(dict):

@@ -2,6 +2,7 @@
 
 from functools import partial
 
+import one_process
 import pytest
 import torch
 from processes import shared
@@ -39,17 +40,10 @@ def units_of(net):
     return [[net.token, net.place], *[[block] for block in net.blocks], [net.norm, net.head]]
 
 
-def alone(dtype=torch.float64, parts=1):
+def alone(dtype=torch.float64):
     """Losses of one process on whole batches, the last of them after `STEPS` steps."""
     tokens, net = new_model(dtype)
-    optimizer, losses = ADAM(net.parameters()), []
-    for rows in M.batches(tokens, STEPS, ROWS):
-        optimizer.zero_grad()
-        loss = M.loss_of(net, rows)
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    return losses
+    return one_process.train(net, M.batches(tokens, STEPS, ROWS))
 
 
 def two_by_two(dist, noted):

@@ -813,6 +813,15 @@ def test_the_garbage_collector_is_left_as_it_was(program):
     assert (gc.get_threshold(), gc.get_freeze_count()) == (before, 0)
 
 
+def test_a_run_inside_a_run_leaves_the_garbage_collector_to_the_outer_one():
+    def program(dist):
+        run(lambda dist: None, 2)
+        return gc.get_freeze_count(), gc.get_threshold()
+
+    for frozen, threshold in run(program, 2).outputs:
+        assert frozen and threshold != gc.get_threshold()
+
+
 def test_no_ranks_are_refused():
     with pytest.raises(ValueError, match="simulate got no inputs"):
         simulate(ring_all_reduce, [], LINK)

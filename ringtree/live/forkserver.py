@@ -86,12 +86,17 @@ def watching(kernel):
 def preload():
     # Jupyter's debugger cannot reach a rank, and importing it takes each a tenth of a second.
     sys.modules["debugpy"] = None
-    for name in PRELOADED:
+    load(PRELOADED)
+
+
+def load(names):
+    """Import what every process that is forked from this one shall have."""
+    for name in names:
         importlib.import_module(name)
 
     threads = os.listdir("/proc/self/task")
     if len(threads) != 1:
-        sys.exit(f"the fork server must have one thread, and has {len(threads)}")
+        sys.exit(f"what others are forked from must have one thread, and has {len(threads)}")
     gc.collect()
     gc.freeze()
 

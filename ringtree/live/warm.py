@@ -12,7 +12,6 @@ force: what a notebook reaches can be noted (`book/noting`). `ringtree.live.kern
 """
 
 import contextlib
-import ctypes
 import gc
 import importlib
 import importlib.util
@@ -33,7 +32,6 @@ ADDRESS = "RINGTREE_WARM"  # "FOLDER=SOCKET", in the environment of those who st
 FORK_SERVER = "RINGTREE_FORK_SERVER"  # the kernel's process, its fork server's, and the two ends of their pipes
 MORE = "ipykernel.iostream", "numpy", "pandas", "PIL.Image", "pyparsing", "torch._dynamo"
 LEFT = "ipykernel.debugger"  # ranks import it without debugpy, kernels with it
-PR_SET_PDEATHSIG = 1
 
 
 # ---------------------------------------------------------------- who starts kernels
@@ -78,6 +76,17 @@ def kernels():
             server.stdin.close()
 
 
+def wait_for(pid, timeout):
+    """Until a process, of whomever it is the child, has ended; subprocess.TimeoutExpired after `timeout` seconds."""
+    with contextlib.suppress(ProcessLookupError):
+        ended = os.pidfd_open(pid)
+        try:
+            if not select.select([ended], [], [], timeout)[0]:
+                raise subprocess.TimeoutExpired(f"process {pid}", timeout)
+        finally:
+            os.close(ended)
+
+
 class Kernel:
     """A kernel process of the server's, with as much of `subprocess.Popen` as a provisioner asks for."""
 
@@ -110,17 +119,12 @@ class Kernel:
             except (OSError, RuntimeError):
                 self.returncode = -signal.SIGKILL
             if self.returncode is not None:
+                self._replies.close()
                 self._line.close()
         return self.returncode
 
     def wait(self, timeout=None):
-        with contextlib.suppress(ProcessLookupError):
-            ended = os.pidfd_open(self.pid)
-            try:
-                if not select.select([ended], [], [], timeout)[0]:
-                    raise subprocess.TimeoutExpired("a kernel", timeout)
-            finally:
-                os.close(ended)
+        wait_for(self.pid, timeout)
         while self.poll() is None:  # the server has not heard of it yet
             select.select([], [], [], 0.01)
         return self.returncode
@@ -153,13 +157,8 @@ class Inherited:
         return self._waited(os.WNOHANG)
 
     def wait(self, timeout=None):
-        ended = os.pidfd_open(self.pid) if self.poll() is None else None
-        if ended is not None:
-            try:
-                if not select.select([ended], [], [], timeout)[0]:
-                    raise subprocess.TimeoutExpired("the fork server", timeout)
-            finally:
-                os.close(ended)
+        if self.poll() is None:
+            wait_for(self.pid, timeout)
         return self._waited(0)
 
     def _waited(self, how):
@@ -176,7 +175,7 @@ class Inherited:
 def serve(listening, folder):
     """Fork a kernel for each who connects. Returns what a kernel is to become, in its process alone; else it does not return."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    preload()
+    forkserver = preload()
     lines, codes, server = {}, {}, os.getpid()  # file descriptor: (its socket, the kernel's process)
     try:
         while True:
@@ -193,7 +192,7 @@ def serve(listening, folder):
                 pid = os.fork()
                 if pid == 0:
                     os.setsid()
-                    die_with_parent()
+                    forkserver["die_with_parent"]()
                     if os.getppid() != server:
                         os._exit(1)
                     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -230,16 +229,11 @@ def serve(listening, folder):
 
 
 def preload():
+    """Import, as a fork server does, and more. Returns what `forkserver.py` has."""
     os.environ["JPY_PARENT_PID"] = str(os.getpid())  # ipykernel reads it when it is imported
-    names = runpy.run_path(str(HERE / "forkserver.py"), run_name="names")["PRELOADED"]
-    for name in (*names, *MORE):
-        if name != LEFT:
-            importlib.import_module(name)
-    threads = os.listdir("/proc/self/task")
-    if len(threads) != 1:
-        sys.exit(f"the process that kernels are forked from must have one thread, and has {len(threads)}")
-    gc.collect()
-    gc.freeze()
+    forkserver = runpy.run_path(str(HERE / "forkserver.py"), run_name="forkserver")
+    forkserver["load"]([name for name in (*forkserver["PRELOADED"], *MORE) if name != LEFT])
+    return forkserver
 
 
 def receive(line):
@@ -302,10 +296,6 @@ def fork_server():
         runpy.run_path(path, run_name="__main__")
     finally:
         os._exit(1)
-
-
-def die_with_parent():
-    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 if __name__ == "__main__":
