@@ -137,7 +137,9 @@ def proxy_command(state, python, address, hub=HERE.parent):
     where = urlsplit(address)
     port = where.port or {"http": 80, "https": 443}[where.scheme]
     api = Path(state) / "proxy" / "api.sock"
-    return [str(node), str(program), f"--ip={where.hostname}", f"--port={port}", f"--api-socket={api}", "--log-level=warn"]
+    kept = f"--require={Path(hub) / 'server' / 'keep-alive.cjs'}"
+    options = f"--ip={where.hostname}", f"--port={port}", f"--api-socket={api}", "--log-level=warn"
+    return [str(node), kept, str(program), *options]
 
 
 def as_lines(variables):

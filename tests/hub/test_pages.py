@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 import people
+import requests
 from people import wait_for
 
 LOOKS = [(width, scheme) for width in (1400, 390) for scheme in ("light", "dark")]
@@ -39,6 +40,12 @@ def test_the_page_to_choose_can_be_read_everywhere(hub, chromium, learners):
         offered = page.locator("#gib option").evaluate_all("all => all.map(each => Number(each.value))")
     there = int(hub.slurm("sinfo", "--noheader", "--format=%m"))  # MiB
     assert max(offered) * 1024 <= there < max(offered) * 2048 or max(offered) == 64, "more than there is, or less, is offered"
+
+
+def test_the_proxy_keeps_its_connections(hub):
+    """One that is opened for each request becomes a 503 now and then: hub/server/keep-alive.cjs."""
+    answer = requests.post(f"{hub.address}/hub/api/users/somebody", json={}, timeout=30)
+    assert (answer.status_code, answer.headers["Connection"]) == (403, "keep-alive")
 
 
 def test_who_waits_may_cancel_and_the_next_moves_up(hub, chromium, learners):

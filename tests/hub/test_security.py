@@ -152,18 +152,6 @@ os._exit(0)
     assert known["run"]("import subprocess; print(subprocess.run(['true']).returncode)") == "0"
 
 
-def answered(ask):
-    """What ask() has as answer, once more where that is 503.
-
-    The hub closes a line on which it refused a body unread, and the proxy may just be using it for the next request.
-    """
-    for _ in range(3):
-        answer = ask()
-        if answer.status_code != 503:
-            break
-    return answer
-
-
 def test_the_hub_and_other_servers_refuse_anothers_token(hub, pair):
     victim, attacker, theirs, known = pair
     at_server = theirs("print(__import__('os').environ['JUPYTERHUB_API_TOKEN'])")
@@ -177,7 +165,7 @@ def test_the_hub_and_other_servers_refuse_anothers_token(hub, pair):
         for headers in (attacker.headers(), {"Authorization": f"token {at_server}"}, {}):
             body = {"admin": True} if method == "PATCH" else None
             more = {"headers": headers, "json": body, "timeout": 30, "allow_redirects": False}
-            answer = answered(lambda: requests.request(method, hub.address + path, **more))
+            answer = requests.request(method, hub.address + path, **more)
             assert answer.status_code in (400, 403, 404), (method, path, answer.status_code, answer.text)
     for path in ("api/kernels", "api/contents", "api/terminals"):
         assert requests.get(f"{victim.url}/{path}", headers=attacker.headers(), timeout=30).status_code in (403, 404)
@@ -225,23 +213,17 @@ def test_a_forged_request_is_refused(hub, pair):
     api = f"{hub.address}/hub/api/users/{victim.name}"
     forged = {"headers": elsewhere, "timeout": 30}
     for method, path in (("DELETE", "server"), ("POST", "tokens"), ("POST", "server")):
-        assert answered(lambda: session.request(method, f"{api}/{path}", **forged)).status_code == 403, path
-    spawn = answered(lambda: session.post(f"{hub.address}/hub/spawn", data={"gpus": "1"}, **forged))
-    assert spawn.status_code == 403, spawn.text
-    kernels = answered(lambda: session.post(f"{victim.url}/api/kernels", json={}, **forged))
-    assert kernels.status_code in (403, 404), kernels.text
+        assert session.request(method, f"{api}/{path}", **forged).status_code == 403, path
+    assert session.post(f"{hub.address}/hub/spawn", data={"gpus": "1"}, **forged).status_code == 403
+    assert session.post(f"{victim.url}/api/kernels", json={}, **forged).status_code in (403, 404)
     kernel = known["connection"].partition("kernel-")[2].removesuffix(".json")
     line = f"{victim.url}/api/kernels/{kernel}/channels".replace("http", "ws", 1)
     cookies = "; ".join(f"{each.name}={each.value}" for each in session.cookies)
-
-    def listen():
-        try:
-            websocket.create_connection(line, cookie=cookies, origin="https://elsewhere.example", timeout=30).close()
-        except websocket.WebSocketBadStatusException as refused:
-            return refused
+    try:
+        websocket.create_connection(line, cookie=cookies, origin="https://elsewhere.example", timeout=30).close()
         raise AssertionError("another site's page speaks to the kernel")
-
-    assert answered(listen).status_code == 403
+    except websocket.WebSocketBadStatusException as refused:
+        assert refused.status_code == 403
     assert victim.ready()
 
 
@@ -292,7 +274,8 @@ def test_a_link_in_place_of_ones_own_socket_leads_nowhere(hub, pair):
         for aim, paths in ((anothers, (f"/user/{victim.name}/api/kernels", "/api/kernels")), (proxys, ("/api/routes",))):
             theirs(f"os.symlink('{aim}', '{mine}')")
             for path in (f"/user/{attacker.name}{up}{each}" for each in paths for up in ("", "/../..")):
-                asked = requests.Request("GET", hub.address, headers=attacker.headers()).prepare()
+                alone = {"Connection": "Upgrade", "Upgrade": "websocket"}  # over a connection that was not there before
+                asked = requests.Request("GET", hub.address, headers=attacker.headers() | alone).prepare()
                 asked.url = hub.address + path  # as it stands: the dots go over the wire
                 answer = requests.Session().send(asked, timeout=30, allow_redirects=False)
                 assert answer.status_code in (302, 403, 404, 503), (aim, path, answer.text)
