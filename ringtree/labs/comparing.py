@@ -50,7 +50,9 @@ def difference(answer, wanted, returned="returned", should="should return"):
         return f"{returned} numbers that are right to six digits alone: have they been a float32 on the way?", None
     first = int(differ.nonzero()[0])
     at = f" (first at [{first // wanted.shape[1]}, {first % wanted.shape[1]}])" if wanted.dim() == 2 else ""
-    return f"{returned} {show(answer, first)} and {should} {show(wanted, first)}{at}{_unwritten(answer, first)}", ((), first)
+    digits = _digits(answer, wanted, first)
+    shown = f"{returned} {show(answer, first, digits)} and {should} {show(wanted, first, digits)}"
+    return f"{shown}{at}{_unwritten(answer, first)}", ((), first)
 
 
 def _inside(name, place):
@@ -97,17 +99,23 @@ def kind(value):
     return "nothing" if value is None else f"a {type(value).__name__}"
 
 
-def show(tensor, at=0):
+def _digits(answer, wanted, place):
+    """With how many decimals a place of two tensors looks different: 4 where they do."""
+    one, other = (tensor.reshape(-1)[place].item() for tensor in (answer, wanted))
+    return next((digits for digits in range(4, 16) if _number(one, digits) != _number(other, digits)), 4)
+
+
+def show(tensor, at=0, digits=4):
     """The first numbers of a tensor, or those around place `at`; nan marks memory that nobody has written to."""
     flat = tensor.detach().cpu().reshape(-1)
     begin = 0 if at < SHOWN else at - 2
-    texts = [_number(x) for x in flat[begin : begin + SHOWN].tolist()]
+    texts = [_number(x, digits) for x in flat[begin : begin + SHOWN].tolist()]
     before, after = ["…"] * (begin > 0), ["…"] * (flat.numel() > begin + SHOWN)
     return f"[{', '.join(before + texts + after)}]"
 
 
-def _number(value):
-    return f"{round(value, 4) + 0.0:g}" if isinstance(value, float) else str(value)
+def _number(value, digits):
+    return f"{round(value, digits) + 0.0:.{digits + 2}g}" if isinstance(value, float) else str(value)
 
 
 def parts(program, case, rank, place):

@@ -203,7 +203,7 @@ WRONG = {
         "the mean on the way back": (WHOLE.replace("return total, None", "return total / ctx.dist.get_world_size(), None"), "rank 0 has as gradient of x"),
         "the wrong way round": (WHOLE.replace("Enter.apply(x", "Leave.apply(x").replace("Leave.apply(F", "Enter.apply(F"), RESULT.format(0)),
         "no GELU": (WHOLE.replace("F.gelu(F.linear(Enter.apply(x, dist), up, up_bias))", "F.linear(Enter.apply(x, dist), up, up_bias)"), RESULT.format(0)),
-        "another GELU": (WHOLE.replace("up_bias))", 'up_bias), approximate="tanh")'), RESULT.format(0)),
+        "another GELU": (WHOLE.replace("up_bias))", 'up_bias), approximate="tanh")'), "rank 0 has as (result|gradient of )"),
         "no inner bias": (WHOLE.replace("up, up_bias)", "up)"), "rank 0 has as (result|gradient of the bias of up)"),
         "on rank 0 alone": (WHOLE.replace("        dist.all_reduce(total)", "        dist.reduce(total, dst=0)"), RESULT.format(1)),
         "on rank 0 alone, on the way back": (WHOLE.replace("ctx.dist.all_reduce(total)", "ctx.dist.reduce(total, dst=0)"), "rank 1 has as gradient of x"),
