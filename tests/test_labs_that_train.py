@@ -25,6 +25,8 @@ def test_what_is_returned_by_name_is_told_by_name():
     said, place = difference(wanted | {"gradients": [torch.zeros(2), torch.tensor([1.0, 5.0])]}, wanted)
     assert said == "in place 1 of its list has as gradients [1, 5] and should have [1, 1]"
     assert place == (("gradients", 1), 1)
+    said, place = difference(wanted | {"loss": torch.tensor(2.00003)}, wanted)
+    assert said == "has as loss [2.00003] and should have [2]"  # as many decimals as tell them apart
     for lacking in {}, None, [1], {"loss": torch.tensor(2.0)}:
         said, place = difference(lacking, wanted)
         assert said.startswith("has as ") and "and should have" in said and place is None

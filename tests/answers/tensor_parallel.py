@@ -195,7 +195,7 @@ POWERS = """step = 1
 WRONG = {
     "feed_forward": {
         "no sum": (WHOLE.replace("Leave.apply(F.linear(hidden, down), dist)", "F.linear(hidden, down)"), RESULT.format(0)),
-        "no sum on the way back": (WHOLE.replace("Enter.apply(x, dist)", "x"), "rank 0 has as gradient of x"),
+        "no sum on the way back": (WHOLE.replace("Enter.apply(x, dist)", "x"), "rank . has as gradient of x"),
         "the bias on every rank": (WHOLE.replace("F.linear(hidden, down), dist) + bias", "F.linear(hidden, down, bias), dist)"), RESULT.format(0)),
         "the bias on rank 0": (WHOLE.replace("F.linear(hidden, down), dist) + bias", "F.linear(hidden, down, bias if dist.get_rank() == 0 else None), dist)"), "rank 1 has as gradient of the bias of down"),
         "the sum summed once more": (WHOLE.replace("        return gradient, None", "        gradient = gradient.contiguous().clone()\n        ctx.dist.all_reduce(gradient)\n        return gradient, None").replace("        total = x.clone()\n", "        ctx.dist = dist\n        total = x.clone()\n"), "rank 0 has as gradient of "),
@@ -260,7 +260,7 @@ WRONG = {
         "the base is 2": (LOSS.replace(".exp().sum(1)", ".exp2().sum(1)").replace("powers.log()", "powers.log2()"), "rank 0 has as loss"),
         "the most powers": (LOSS.replace("dist.all_reduce(total)", "dist.all_reduce(total, dist.ReduceOp.MAX)"), "rank 0 has as loss"),
         "on rank 0 alone": (LOSS.replace("        dist.all_reduce(total)", "        dist.reduce(total, dst=0)"), "rank 1 has as loss"),
-        "equal shares alone": (LOSS.replace("targets - first", "targets - dist.get_rank() * scores.shape[1]"), "on 3 ranks, .*has as loss"),
+        "equal shares alone": (LOSS.replace("targets - first", "targets - dist.get_rank() * scores.shape[1]"), "on 3 ranks, .*has as (loss|gradient)"),
         "all scores": (PAIR + """
 def loss_of(scores, first, targets, dist):
     counts = [torch.zeros(1, dtype=torch.int64) for _ in range(dist.get_world_size())]
