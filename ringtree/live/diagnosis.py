@@ -20,6 +20,7 @@ MORE_PATIENCE = 10.0  # … also where its answer must wait for its turn on a bu
 # A thread that waits for the interpreter is woken every 5 ms, and a main thread that runs Python code then hands it
 # over: a rank that computes in Python answers after 10 to 20 such turns, however busy the cores are.
 WAKE_UPS = 20
+A_STACK = 2.0  # seconds that a rank may take to write down where it is
 RUNS = 2e6  # nanoseconds of a core: a thread that took more meanwhile was not just woken
 
 
@@ -58,7 +59,7 @@ class Diagnosis:
         return {i: found[i] for i in ids}
 
     def stack_lines(self, i, fatal=False):
-        """The reader's lines in the last stack that rank i wrote, outermost first: [(function, number)].
+        """The reader's lines in the last stack of its main thread that rank i wrote, outermost first: [(function, number)].
 
         A rank writes its stack when asked (`ask_for_stack`) and, which is what `fatal` asks for, when a signal such as
         SIGABRT or SIGSEGV ends it. Empty where there is none, as after SIGKILL, or on another host.
@@ -66,7 +67,8 @@ class Diagnosis:
         text = self._stacks_text(i)
         if fatal:
             text = text.partition("Fatal Python error")[2]
-        lines = [re.findall(r'File "[^"]*ipykernel_[^"]*", line (\d+) in (\S+)', frames) for _, frames in _threads(text)]
+        main = [frames for number, frames in _threads(text) if number == self._ranks.threads[i]["main"]]
+        lines = [re.findall(r'File "[^"]*ipykernel_[^"]*", line (\d+) in (\S+)', frames) for frames in main]
         last = next((found for found in reversed(lines) if found), [])
         return [(function, int(number)) for number, function in reversed(last)]
 
@@ -226,10 +228,22 @@ class Silence:
             return self._verdict("held")
         patience = MORE_PATIENCE if self._computes else PATIENCE
         if time.monotonic() >= self._began + patience:
-            self._diagnosis.ask_for_stack(self._i)
-            time.sleep(0.1)
+            if here:
+                self._have_its_stack_written()
             return self._verdict("slow", patience)
         return None
+
+    def _have_its_stack_written(self):
+        """Ask for it, and give it the time that it takes on a busy core to be there whole."""
+        written, before = self._diagnosis.written(self._i), None
+        self._diagnosis.ask_for_stack(self._i)
+        end = time.monotonic() + A_STACK
+        while time.monotonic() < end:
+            time.sleep(0.1)
+            found = self._diagnosis.stacks(self._i, written)
+            if found and found == before:
+                break
+            before = found
 
     def _verdict(self, why, seconds=None):
         return {"silent": why, "computes": self._computes, "seconds": seconds}
