@@ -91,6 +91,14 @@ def sample(lab, name):
     return right[:1] + ends[EXERCISES.index((lab, name)) % len(ends) :][:1]
 
 
+# What ranks have in common in one process, and what a tensor says of itself, does not come to the judge from another.
+APART = {
+    "on a board that all see": "KeyError",
+    "through files": "FileNotFoundError",
+    "a tensor that says it is equal": "rank 0 returned .* and should return",
+}
+
+
 @pytest.mark.parametrize(
     ("lab", "name", "what", "text", "reason"),
     [pytest.param(lab, name, *each, id=f"{lab}-{name}-{each[0]}") for lab, name in EXERCISES for each in sample(lab, name)],
@@ -98,13 +106,13 @@ def sample(lab, name):
 def test_answers_have_the_verdict_that_they_have_in_one_process(nursery, lab, name, what, text, reason):
     exercise = module_of(lab).EXERCISES[name]
     seconds = 4.0 if "while True" in text else PATIENT
-    found, problems = verdict_of(
-        nursery, name, exercise, {1: "import torch", 2: textwrap.dedent(text)}, [name], seconds, records_of(lab)
-    )
+    cells = {1: "import torch", 2: textwrap.dedent(text).strip("\n")}
+    found, problems = verdict_of(nursery, name, exercise, cells, [name], seconds, records_of(lab))
     assert found is not None, problems
     levels, alone = [getattr(level, "name", level) for level in exercise.levels], verdict(lab, name, text)
     assert (said(found, levels), found.level, bool(found.more)) == (said(alone, levels), alone.level, bool(alone.more))
     if reason:
+        reason = APART.get(what, reason)
         assert re.search(reason, found.wrong or found.more, re.DOTALL), (reason, found.wrong or found.more)
 
 
