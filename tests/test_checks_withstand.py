@@ -11,6 +11,7 @@ from test_labs import Notebook, learners_cells
 
 from ringtree.labs.judging import judge
 from ringtree.labs.lab import module_of
+from ringtree.labs.patches import put_back
 from ringtree.simulated.dist import SimulatedDist
 
 SHIFT = module_of("deadlock-clinic").EXERCISES["shift"]
@@ -149,3 +150,13 @@ def test_what_is_no_ranks_opens_no_lab(notebook):
 def test_what_is_not_written_is_not_drawn_and_says_so(notebook):
     notebook.run("def shift(x, dist):\n    raise NotImplementedError")
     assert "cannot be drawn: it is not yet written" in notebook.run('lab.watch("shift")').message
+
+
+def test_what_is_put_back_once_is_put_back_again_around_it():
+    equal, liar = torch.equal, lambda *_: True
+    with put_back():
+        with put_back():
+            torch.equal = liar
+        assert torch.equal is equal
+        torch.equal = liar
+    assert torch.equal is equal

@@ -65,7 +65,7 @@ def test_how_a_kernel_ended_is_known_and_nothing_is_left_of_it():
         assert wait_gone(below, 5.0)
 
 
-def test_who_asks_and_goes_away_keeps_nobody_waiting_and_no_kernel_is_forked_for_it(capfd):
+def test_who_asks_and_goes_away_keeps_nobody_waiting_and_no_word_is_lost_on_it(capfd):
     with warm.kernels():
         for said in (b"", b"\0", b"\0{"):
             with socket.socket(socket.AF_UNIX) as line:
@@ -73,7 +73,7 @@ def test_who_asks_and_goes_away_keeps_nobody_waiting_and_no_kernel_is_forked_for
                 line.sendall(said)
         with kernel() as live:
             assert live.run("print(1)").text == "1\n"
-    assert capfd.readouterr().err == ""  # a kernel that has not been told what to become would say so
+    assert capfd.readouterr().err == ""
 
 
 def test_kernels_end_with_what_they_were_forked_from_and_with_who_started_it():
