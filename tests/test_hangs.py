@@ -6,10 +6,13 @@ import signal
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import psutil
 import pytest
 from live import kernel, wait_gone
+
+from ringtree.live.diagnosis import Diagnosis
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="what Linux tells of threads is needed")
 LAST = "The ranks were restarted and their variables are gone: run the cells that set them again."
@@ -220,6 +223,19 @@ def test_a_rank_that_answers_late_is_asked_for_no_other_reason(hangs):
 def test_of_a_rank_that_does_not_answer_no_more_is_said_than_is_known(hangs):
     answer = hangs(ANSWERS_LATE.format(seconds=60))
     assert "rank 2 has not answered within 3 s; its last lines:  [line 10]" in answer.message
+
+
+WRITTEN = """Thread 0x2 (most recent call first):
+  File "ipykernel_1/1.py", line 6 in late
+Thread 0x1 (most recent call first):
+  File "ipykernel_1/1.py", line 10 in <module>
+"""
+
+
+def test_a_stack_that_is_still_being_written_hides_no_line_of_the_cell(monkeypatch):
+    diagnosis = Diagnosis(SimpleNamespace(threads=[{"main": 1, "control": 2}]))
+    monkeypatch.setattr(diagnosis, "_stacks_text", lambda i: WRITTEN + WRITTEN.partition("Thread 0x1")[0])
+    assert diagnosis.stack_lines(0) == [("<module>", 10)]
 
 
 def test_threads_that_run_in_turns_hold_nothing(endless_patience, hangs):

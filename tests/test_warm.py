@@ -71,6 +71,10 @@ def test_who_asks_and_goes_away_keeps_nobody_waiting_and_no_word_is_lost_on_it(c
             with socket.socket(socket.AF_UNIX) as line:
                 line.connect(warm.address())
                 line.sendall(said)
+        with socket.socket(socket.AF_UNIX) as line:
+            line.connect(warm.address())
+            line.sendall(b"\0{}\n")  # and no streams with it
+            assert line.recv(100) == b""
         with kernel() as live:
             assert live.run("print(1)").text == "1\n"
     assert capfd.readouterr().err == ""

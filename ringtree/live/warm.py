@@ -185,7 +185,7 @@ def serve(listening, folder):
             if listening in ready:
                 line, _ = listening.accept()
                 wanted, streams = receive(line)
-                if wanted is None:  # who asked has gone meanwhile
+                if wanted is None:  # who asked has gone meanwhile, or did not say for what
                     for each in (line.detach(), *streams):
                         os.close(each)
                     continue
