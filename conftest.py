@@ -2,6 +2,7 @@
 and what nbval ran is kept for the book (`book/executed.py`)."""
 
 import contextlib
+import gc
 import os
 import sys
 import tempfile
@@ -31,6 +32,9 @@ def pytest_configure(config):
 
 def pytest_unconfigure(config):
     warm_kernels.close()
+    # pytest goes through all objects five times now. After thousands of tests that takes longer than the five seconds that
+    # xdist gives its workers to end before it interrupts them.
+    gc.freeze()
 
 
 def pytest_collectstart(collector):
