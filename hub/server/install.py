@@ -141,7 +141,10 @@ class Slurm:
     def plan(self, record):
         others = [name for name in machine.FILES if (SLURM / name).exists() and name not in record.get("slurm", [])]
         kept = f"; what is in {', '.join(others)} now is kept as {others[0]}.before-ringtree-hub, …" if others else ""
-        return f"write {', '.join(machine.FILES)} into {SLURM} for {len(machine.find_gpus())} GPUs{kept}"
+        address = machine.own_address()
+        open_to = "" if address.startswith("127.") else ", which the network reaches"
+        told = f"for {len(machine.find_gpus())} GPUs and two daemons at {address}{open_to}"
+        return f"write {', '.join(machine.FILES)} into {SLURM} {told}{kept}"
 
     def do(self, record):
         SLURM.mkdir(exist_ok=True)
@@ -305,7 +308,10 @@ def agreed(question, given):
 
 def install(given):
     record, steps = Record(), [kind(given) for kind in STEPS]
-    plans = [(step, step.plan(record)) for step in steps]
+    try:
+        plans = [(step, step.plan(record)) for step in steps]
+    except OSError as error:
+        sys.exit(str(error))
     print("This will")
     for _, plan in plans:
         if plan:

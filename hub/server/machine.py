@@ -12,17 +12,30 @@ FILES = ("slurm.conf", "gres.conf", "cgroup.conf")
 
 
 def look_at_machine():
-    """Cores and memory as slurmd finds them: a dict of text with host, cpus, sockets, cores, threads, memory (MiB)."""
+    """Cores and memory as slurmd finds them: a dict of text with host, address, cpus, sockets, cores, threads, memory (MiB)."""
     told = subprocess.run(["slurmd", "-C"], capture_output=True, text=True, check=True).stdout
     found = dict(re.findall(r"(\w+)=(\S+)", told))
     return {
         "host": socket.gethostname().partition(".")[0],
+        "address": own_address(),
         "cpus": found["CPUs"],
         "sockets": found.get("SocketsPerBoard", "1"),
         "cores": found["CoresPerSocket"],
         "threads": found["ThreadsPerCore"],
         "memory": found["RealMemory"],
     }
+
+
+def own_address():
+    """What this machine's own name stands for, where Slurm's two daemons listen: 127.0.1.1 on Debian and Ubuntu, as installed.
+
+    Raises OSError, with what to do, where the name stands for nothing.
+    """
+    name = socket.gethostname()
+    try:
+        return socket.getaddrinfo(name, None, socket.AF_INET, socket.SOCK_STREAM)[0][4][0]
+    except OSError as error:
+        raise OSError(f"This machine's own name, {name}, has no address: write '127.0.1.1 {name}' into /etc/hosts.") from error
 
 
 def find_gpus():

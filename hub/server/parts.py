@@ -38,6 +38,10 @@ def missing():
         return f"Other users may not enter {closed}, where the hub lies: install it elsewhere, as with HUB=/opt/ringtree-hub."
     if not (Path("/sys/fs/cgroup/devices").is_dir() or Path("/sys/fs/cgroup/cgroup.controllers").exists()):
         return "No control groups are mounted at /sys/fs/cgroup, by which Slurm holds a job to its GPUs."
+    try:
+        machine.own_address()
+    except OSError as error:
+        return str(error)
     nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
     alone = subprocess.run([*nobody, HERE / "enclosed", "true"], capture_output=True, text=True)
     if alone.returncode:

@@ -1,0 +1,25 @@
+"""What Slurm is told of a machine; no hub is needed."""
+
+import socket
+
+import machine
+import pytest
+
+LOOKED_UP = dict(host="server", cpus="2", sockets="1", cores="2", threads="1", memory="8000")
+REST = dict(node="server", controller_port=1, node_port=2, slurm_user="slurm", munge_socket="socket", state="/s", logs="/l", programs="/p")
+
+
+@pytest.mark.parametrize("address", ["127.0.1.1", "10.0.0.5"])
+def test_slurm_is_spoken_to_where_it_listens(tmp_path, monkeypatch, address):
+    """It listens at the address of the machine's own name, which Debian makes 127.0.1.1, and at no other."""
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_: [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, 0))])
+    machine.fill(tmp_path, **LOOKED_UP, address=machine.own_address(), gpus=[], sharers=4, hours=1, **REST)
+    written = (tmp_path / "slurm.conf").read_text()
+    assert f"SlurmctldHost=server({address})" in written and f"NodeAddr={address} " in written
+    assert "CommunicationParameters=NoInAddrAny,NoCtldInAddrAny" in written
+
+
+def test_a_machine_whose_name_has_no_address_is_told_what_to_do(monkeypatch):
+    monkeypatch.setattr(socket, "gethostname", lambda: "nobody-knows.invalid")
+    with pytest.raises(OSError, match="nobody-knows.invalid, has no address: write '127.0.1.1 nobody-knows.invalid' into /etc/hosts"):
+        machine.own_address()
