@@ -206,11 +206,14 @@ def watch_the_buffer(dist):
 
 
 def test_the_buffer_is_untouched_until_the_end(ranks):
-    start, end, seen, last = ranks.call(watch_the_buffer)[1]
-    assert end - start == pytest.approx(LINK.time(4))
-    early = [value for moment, value, _ in seen if moment < end - 1e-3]
-    assert len(early) > 2 and set(early) == {0.0}
-    assert last == 1.0
+    for _ in range(10):  # on a machine so busy that rank 1 hardly looks, once more
+        start, end, seen, last = ranks.call(watch_the_buffer)[1]
+        assert end - start == pytest.approx(LINK.time(4))
+        early = [value for moment, value, _ in seen if moment < end - 1e-3]
+        assert set(early) <= {0.0} and last == 1.0
+        if len(early) > 2:
+            return
+    raise AssertionError(seen)
 
 
 def test_is_completed_tells_the_truth_without_a_wait(ranks):

@@ -243,9 +243,19 @@ WantedBy=multi-user.target
 """
 
 
+# Debian's own units leave a part dead that was killed. What stands here is read beside them.
+AGAIN = """\
+# Made by `make hub` for the course "Rings and Trees".
+[Service]
+Restart=always
+RestartSec=2
+"""
+
+
 class Units:
     def __init__(self, given):
         self.given = given
+        self.beside = [UNITS / f"{name}.service.d" / "ringtree-hub.conf" for name in ("munge", "slurmctld", "slurmd")]
 
     def texts(self):
         python, hub = self.given.hub / "python" / "bin", self.given.hub / "server"
@@ -272,12 +282,15 @@ class Units:
 
     def plan(self, record):
         started = f", and start {', '.join(SERVICES)}" if has_systemd() else " (no systemd runs here: nothing is started)"
-        return f"write the units ringtree-proxy, ringtree-hub and ringtree-grading into {UNITS}{started}"
+        return f"write the units ringtree-proxy, ringtree-hub and ringtree-grading into {UNITS}, let systemd start Slurm and munge again where they end{started}"
 
     def do(self, record):
         UNITS.mkdir(parents=True, exist_ok=True)
         for name, text in self.texts():
             (UNITS / f"{name}.service").write_text(text)
+        for path in self.beside:
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(AGAIN)
         record.note(units=["ringtree-proxy", "ringtree-hub", "ringtree-grading"])
         if has_systemd():
             run("systemctl", "daemon-reload")
@@ -291,6 +304,10 @@ class Units:
             run("systemctl", "disable", "--now", *reversed(SERVICES))
         for name in record.get("units", []):
             (UNITS / f"{name}.service").unlink(missing_ok=True)
+        for path in self.beside if record.get("units") else ():
+            path.unlink(missing_ok=True)
+            if path.parent.is_dir() and not any(path.parent.iterdir()):
+                path.parent.rmdir()
         if has_systemd():
             run("systemctl", "daemon-reload")
 
