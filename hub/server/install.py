@@ -1,4 +1,4 @@
-"""Set a server up, or take it all away again: `make hub`, `make hub-remove`. Run in a bare Debian 12, without systemd and GPU.
+"""Set a server up, or take it all away again: `make hub`, `make hub-remove`. Run in Debian 12, with systemd and without; no GPU.
 
 Every step says what it will change before anything is changed, does nothing where nothing is left to do, and can be undone.
 What was there before is noted in RECORD, so that only what this program made is removed. Homes stay.
@@ -8,9 +8,11 @@ import argparse
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import layout
 import machine
@@ -282,7 +284,8 @@ class Units:
 
     def plan(self, record):
         started = f", and start {', '.join(SERVICES)}" if has_systemd() else " (no systemd runs here: nothing is started)"
-        return f"write the units ringtree-proxy, ringtree-hub and ringtree-grading into {UNITS}, let systemd start Slurm and munge again where they end{started}"
+        again = "let systemd start munge and Slurm again when they end"
+        return f"write the units ringtree-proxy, ringtree-hub and ringtree-grading into {UNITS}, {again}{started}"
 
     def do(self, record):
         UNITS.mkdir(parents=True, exist_ok=True)
@@ -340,11 +343,20 @@ def install(given):
         if plan:
             print(f"… {plan}")
             step.do(record)
-    print(f"Done. The hub answers at {given.address}; the course: {given.address}{layout.course_link(STATE)}")
+    address = spoken(given.address)
+    print(f"Done. The hub answers at {address}; the course: {address}{layout.course_link(STATE)}")
     print(f"The teacher is {given.teacher}, who logs in as soon as there is a password: passwd {given.teacher}")
     print(f"A learner: useradd --create-home --groups={GROUP} --shell=/bin/bash NAME; chmod 700 ~NAME; passwd NAME")
     if not has_systemd():
         print(f"No systemd runs here: start {', '.join(SERVICES)} yourself, as their units say.")
+
+
+def spoken(address):
+    """Where a browser finds what listens at `address`."""
+    parts = urlsplit(address)
+    host = socket.getfqdn() if parts.hostname in ("0.0.0.0", "::") else parts.hostname
+    usual = {"http": 80, "https": 443}[parts.scheme]
+    return f"{parts.scheme}://{host}" + (f":{parts.port}" if parts.port not in (None, usual) else "")
 
 
 def remove(given):

@@ -157,7 +157,8 @@ class Hub:
 
     def _end_jobs_left(self):
         """A job whose controller and node are gone goes on: whatever is in Slurm's control groups ends, and they go."""
-        roots = list(Path("/sys/fs/cgroup").glob(f"*/slurm_{self.name}"))
+        groups = Path("/sys/fs/cgroup")  # of version 1, one for each kind, or of version 2
+        roots = [*groups.glob(f"*/slurm_{self.name}"), *groups.glob(f"**/{self.name}_slurmstepd.scope")]
         until = time.monotonic() + 10
         while left := {int(pid) for root in roots for each in root.rglob("cgroup.procs") for pid in each.read_text().split()}:
             for pid in left:

@@ -2,6 +2,7 @@
 
 import socket
 
+import install
 import machine
 import pytest
 
@@ -23,3 +24,17 @@ def test_a_machine_whose_name_has_no_address_is_told_what_to_do(monkeypatch):
     monkeypatch.setattr(socket, "gethostname", lambda: "nobody-knows.invalid")
     with pytest.raises(OSError, match="nobody-knows.invalid, has no address: write '127.0.1.1 nobody-knows.invalid' into /etc/hosts"):
         machine.own_address()
+
+
+@pytest.mark.parametrize(
+    ("listens", "told"),
+    [
+        ("http://127.0.0.1:8000", "http://127.0.0.1:8000"),
+        ("https://0.0.0.0:443", "https://labs.example"),
+        ("https://0.0.0.0:8443", "https://labs.example:8443"),
+        ("https://labs.example", "https://labs.example"),
+    ],
+)
+def test_the_address_that_is_told_is_one_for_a_browser(monkeypatch, listens, told):
+    monkeypatch.setattr(socket, "getfqdn", lambda: "labs.example")
+    assert install.spoken(listens) == told

@@ -297,7 +297,8 @@ def test_a_learner_makes_no_device_and_changes_no_control_group(hub, pair):
     inside = theirs("import subprocess; print(subprocess.run(['unshare', '-Ur', 'mknod', 'gpu', 'c', '195', '0']).returncode)")
     assert inside != "0"
     groups = [line.split(":")[2] for line in theirs("print(open('/proc/self/cgroup').read())").splitlines()]
-    found = [path for group in groups if "slurm" in group for path in Path("/sys/fs/cgroup").glob(f"*{group}/*")]
+    roots = [*Path("/sys/fs/cgroup").iterdir(), Path("/sys/fs/cgroup")]  # of version 1, one for each kind, or of version 2
+    found = [path for group in groups if "slurm" in group for root in roots for path in root.glob(f"{group[1:]}/*")]
     limits = [path for path in found if path.is_file()]
     assert [path for path in limits if path.name.startswith(("devices", "memory"))], "no limits: then this test shows nothing"
     assert not [path for path in limits if attacker.as_user("test", "-w", path).returncode == 0]
