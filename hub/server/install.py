@@ -7,10 +7,14 @@ What was there before is noted in RECORD, so that only what this program made is
 import argparse
 import json
 import os
+import re
 import shutil
 import socket
+import ssl
 import subprocess
 import sys
+import time
+import urllib.request
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -305,6 +309,8 @@ class Units:
             for name in ("ringtree-hub", "ringtree-grading"):
                 run("scancel", "--full", f"--name={name}")
             run("systemctl", "disable", "--now", *reversed(SERVICES))
+            # What slurmd has jobs' processes run below, with control groups of version 2; it outlives slurmd.
+            subprocess.run(["systemctl", "stop", "server_slurmstepd.scope"], check=False, capture_output=True)
         for name in record.get("units", []):
             (UNITS / f"{name}.service").unlink(missing_ok=True)
         for path in self.beside if record.get("units") else ():
@@ -343,12 +349,36 @@ def install(given):
         if plan:
             print(f"… {plan}")
             step.do(record)
+    if has_systemd() and (told := not_yet(given.address, patience=300)):
+        sys.exit(f"All is written and started. {told}")
     address = spoken(given.address)
     print(f"Done. The hub answers at {address}; the course: {address}{layout.course_link(STATE)}")
     print(f"The teacher is {given.teacher}, who logs in as soon as there is a password: passwd {given.teacher}")
     print(f"A learner: useradd --create-home --groups={GROUP} --shell=/bin/bash NAME; chmod 700 ~NAME; passwd NAME")
     if not has_systemd():
         print(f"No systemd runs here: start {', '.join(SERVICES)} yourself, as their units say.")
+
+
+def not_yet(address, patience):
+    """What does not answer after `patience` seconds, and where to look, in a sentence; None where all does."""
+    parts = urlsplit(address)
+    host = "127.0.0.1" if parts.hostname == "0.0.0.0" else parts.hostname
+    asked = f"{parts.scheme}://{host}:{parts.port or {'http': 80, 'https': 443}[parts.scheme]}/hub/api/"
+    anybodys = ssl._create_unverified_context()  # the certificate has a name, and this asks an address
+    until = time.monotonic() + patience
+    while True:
+        slurm = subprocess.run(["sinfo", "--noheader", "--format=%T"], capture_output=True, text=True, check=False)
+        if not re.search("idle|mixed|allocated", slurm.stdout):
+            told = f"Slurm has no node ready ({(slurm.stderr or slurm.stdout).strip()}): see /var/log/slurm."
+        else:
+            try:
+                urllib.request.urlopen(asked, timeout=10, context=anybodys).close()
+                return None
+            except OSError as error:
+                told = f"The hub does not answer at {asked} ({error}): see journalctl -u ringtree-hub -u ringtree-proxy."
+        if time.monotonic() > until:
+            return told
+        time.sleep(1)
 
 
 def spoken(address):

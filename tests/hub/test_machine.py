@@ -1,6 +1,10 @@
 """What Slurm is told of a machine; no hub is needed."""
 
+import http.server
+import re
 import socket
+import threading
+import types
 
 import install
 import machine
@@ -38,3 +42,31 @@ def test_a_machine_whose_name_has_no_address_is_told_what_to_do(monkeypatch):
 def test_the_address_that_is_told_is_one_for_a_browser(monkeypatch, listens, told):
     monkeypatch.setattr(socket, "getfqdn", lambda: "labs.example")
     assert install.spoken(listens) == told
+
+
+class Answers(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200 if self.path == "/hub/api/" else 404)
+        self.end_headers()
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture
+def answers():
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Answers) as server:
+        threading.Thread(target=server.serve_forever).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+def test_what_does_not_answer_yet_is_said_and_where_to_look(monkeypatch, answers):
+    told = types.SimpleNamespace(stdout="", stderr="slurm_load_partitions: Unable to contact slurm controller")
+    monkeypatch.setattr(install.subprocess, "run", lambda *_, **__: told)
+    assert re.match("Slurm has no node ready .*Unable to contact.*: see /var/log/slurm", install.not_yet(answers, 0))
+    told.stdout = "down"
+    assert install.not_yet(answers, 0).startswith("Slurm has no node ready")
+    told.stdout = "mixed"
+    assert install.not_yet(answers, 0) is None
+    assert "The hub does not answer at http://127.0.0.1:1/hub/api/" in install.not_yet("http://127.0.0.1:1", 0)
