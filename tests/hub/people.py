@@ -142,7 +142,8 @@ class Learner:
     def kernel(self, number=None, keep=False, patience=PATIENCE):
         """A notebook's kernel on this learner's server: a function that runs code and returns what it printed or raised.
 
-        number: a kernel that was kept; the function's attribute `number` tells it. patience: seconds between two messages.
+        number: a kernel that was kept; the function tells its `number`, and its websocket, `line`. patience: seconds between two
+        messages.
         """
         if number is None:
             answer = requests.post(f"{self.url}/api/kernels", headers=self.headers(), json={}, timeout=60)
@@ -153,7 +154,7 @@ class Learner:
         )
         try:
             here = functools.partial(run, line)
-            here.number = number
+            here.number, here.line = number, line
             yield here
         finally:
             line.close()
@@ -171,16 +172,28 @@ def try_out(hub):
     hub.admin.stop(first.name)
 
 
-def run(line, code):
-    """Run code in a kernel by its websocket; returns its printed text, or "NameOfError: its message"."""
-    header = {"msg_id": uuid.uuid4().hex, "msg_type": "execute_request", "username": "", "session": "tests", "version": "5.3"}
-    content = {"code": code, "silent": False, "store_history": False, "user_expressions": {}, "allow_stdin": False}
-    line.send(json.dumps({"header": header, "parent_header": {}, "metadata": {}, "content": content, "channel": "shell"}))
-    printed = ""
+def answers(line, kind, content, channel):
+    """Ask a kernel by its websocket; yields what it says to that."""
+    header = {"msg_id": uuid.uuid4().hex, "msg_type": kind, "username": "", "session": "tests", "version": "5.3"}
+    line.send(json.dumps({"header": header, "parent_header": {}, "metadata": {}, "content": content, "channel": channel}))
     while True:
         told = json.loads(line.recv())
-        if told["parent_header"].get("msg_id") != header["msg_id"]:
-            continue
+        if told["parent_header"].get("msg_id") == header["msg_id"]:
+            yield told
+
+
+def switch_debugger_on(line):
+    """As JupyterLab's button does; returns whether the kernel did."""
+    asked = {"type": "request", "seq": 1, "command": "initialize", "arguments": {"clientID": "tests", "adapterID": ""}}
+    answer = next(told for told in answers(line, "debug_request", asked, "control") if told["msg_type"] == "debug_reply")
+    return answer["content"].get("success")
+
+
+def run(line, code):
+    """Run code in a kernel by its websocket; returns its printed text, or "NameOfError: its message"."""
+    content = {"code": code, "silent": False, "store_history": False, "user_expressions": {}, "allow_stdin": False}
+    printed = ""
+    for told in answers(line, "execute_request", content, "shell"):
         if told["msg_type"] == "stream":
             printed += told["content"]["text"]
         elif told["msg_type"] == "error":

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import people
 import requests
 import websocket
 from people import CONNECT, attack, wait_for
@@ -72,17 +73,25 @@ def test_no_abstract_socket_of_anothers_can_be_connected_to(hub, pair):
     assert attacker.as_user(sys.executable, "-c", CONNECT.format(path=path)).stdout.strip() == "Connection refused"
 
 
-def test_ports_of_gloo_cannot_be_reached(hub, pair):
+def test_ports_of_gloo_and_of_the_debugger_cannot_be_reached(hub, pair):
     victim, attacker, theirs, known = pair
-    listening = [line.split() for line in known["run"]("print(open('/proc/net/tcp').read())").splitlines()[1:]]
-    ports = [int(line[1].split(":")[1], 16) for line in listening if line[3] == "0A"]
+    ports = listening_ports(known["run"])
     assert ports, "the ranks listen at no port: then this test shows nothing"
-    outside = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
-    assert not [line for line in outside if line[3] == "0A" and int(line[7]) == victim.uid]
-    dial = "__import__('socket').create_connection(('127.0.0.1', {port}), 2)"
-    for port in ports:
-        assert known["run"](f"import socket\n{dial.format(port=port)}.close()\nprint('reached')") == "reached"
-        assert attack(theirs, dial.format(port=port)) == "ConnectionRefusedError"
+    with victim.kernel() as run:
+        assert people.switch_debugger_on(run.line)
+        debugger = listening_ports(run) - ports
+        assert debugger, "the debugger listens at no port: then this test shows nothing"
+        outside = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+        assert not [line for line in outside if line[3] == "0A" and int(line[7]) == victim.uid]
+        dial = "__import__('socket').create_connection(('127.0.0.1', {port}), 2)"
+        for port in ports | debugger:
+            assert known["run"](f"import socket\n{dial.format(port=port)}.close()\nprint('reached')") == "reached"
+            assert attack(theirs, dial.format(port=port)) == "ConnectionRefusedError"
+
+
+def listening_ports(run):
+    told = [line.split() for line in run("print(open('/proc/net/tcp').read())").splitlines()[1:]]
+    return {int(line[1].split(":")[1], 16) for line in told if line[3] == "0A"}
 
 
 def test_processes_can_be_neither_read_nor_signalled(hub, pair):
