@@ -11,8 +11,7 @@
 # make hub-remove   undo all of it, save the homes
 # make hub-benchmark   twenty learners at once on a hub of their own: seconds, memory, what failed; as root (ARGS=--help)
 # make hub-demo   a whole JupyterHub with Slurm on loopback, with two accounts; as root (ARGS="--gpus 8": pretend eight)
-# make test-hub   everything that proves the hub: real Slurm, real users, a real browser; as root
-# make test-cluster   the hub before a Slurm of two nodes, and ranks on both; as root
+# make test-hub   everything that proves the hub: real Slurm, on one node and on two, real users, a real browser; as root
 # make clean  remove what was built (`make distclean`: the environment too)
 
 PYTHON ?= python3
@@ -100,8 +99,7 @@ lock:
 HUB ?= _build/hub
 HUB_PYTHON ?= $(firstword $(wildcard /usr/bin/python3) $(shell command -v $(PYTHON)))
 HUB_RUN := $(HUB)/python/bin/python
-.PHONY: hub hub-remove hub-demo test-hub test-cluster
-CLUSTER := tests/hub/test_two_nodes.py
+.PHONY: hub hub-remove hub-demo test-hub
 
 # A server's programs lie where every user may enter, whatever this checkout is.
 hub hub-remove: SERVER ?= /opt/ringtree-hub
@@ -121,10 +119,7 @@ hub-demo: $(HUB)/ready
 	@$(HUB_RUN) $(HUB)/server/demo.py --course book/course.py $(ARGS)
 
 test-hub: $(HUB)/ready
-	@RINGTREE_HUB=$(abspath $(HUB)) $(HUB_RUN) -m pytest $(or $(ARGS),-n $(WORKERS) --dist loadfile tests/hub --ignore=$(CLUSTER))
-
-test-cluster: $(HUB)/ready
-	@RINGTREE_HUB=$(abspath $(HUB)) $(HUB_RUN) -m pytest $(or $(ARGS),$(CLUSTER))
+	@RINGTREE_HUB=$(abspath $(HUB)) $(HUB_RUN) -m pytest $(or $(ARGS),-n $(TESTERS) --dist loadfile --no-loadscope-reorder tests/hub)
 
 # npm would keep compiled programs in /tmp, and take from there what anybody may have laid: root does without.
 $(HUB)/installed: hub/server/requirements.txt $(HUB_LOCK) $(wildcard hub/server/proxy/*.json) requirements.txt requirements.lock requirements-cuda.lock
@@ -137,12 +132,15 @@ $(HUB)/installed: hub/server/requirements.txt $(HUB_LOCK) $(wildcard hub/server/
 	@cd $(HUB)/proxy && PATH="$(abspath $(HUB)/python/bin):$$PATH" NODE_DISABLE_COMPILE_CACHE=1 npm ci --omit=dev --no-fund --no-audit
 	@touch $@
 
-# Package and scripts are copied, not linked to: learners may not be able to enter this folder.
+# Package and scripts are copied, not linked to: learners may not be able to enter this folder. A hub may be running: a script is
+# moved into the old one's place, so that it is never missing, and what the new version lacks goes last.
 $(HUB)/ready: $(HUB)/installed pyproject.toml $(wildcard hub/server/* hub/server/for_nbgrader/* hub/slurm/*) $(shell find ringtree -name '*.py' -o -name '*.csv' -o -name '*.js' -o -name '*.css' -o -name '*.txt')
 	@rm -rf $(HUB)/source && mkdir -p $(HUB)/source && cp -r pyproject.toml ringtree $(HUB)/source
 	@$(HUB_RUN) -m pip install --quiet --disable-pip-version-check --no-deps --force-reinstall $(HUB)/source
-	@rm -rf $(HUB)/source $(HUB)/jupyter $(HUB)/server $(HUB)/slurm
-	@cp -r book/jupyter $(HUB)/jupyter && cp -r hub/server hub/slurm $(HUB)
+	@rm -rf $(HUB)/source $(HUB)/new && mkdir $(HUB)/new && touch -d "1 second ago" $(HUB)/begun
+	@cp -r book/jupyter hub/server hub/slurm $(HUB)/new
+	@cd $(HUB)/new && find . -type d -exec mkdir -p ../{} \; && find . -type f -exec mv -f {} ../{} \;
+	@cd $(HUB) && find jupyter server slurm -type f ! -newer begun -delete && rm -r new begun
 	@touch $@
 
 $(HUB)/ready: $(wildcard hub/server/pages/*)

@@ -1,4 +1,4 @@
-"""Ranks as a job of Slurm, whose programs are small scripts here; `make test-cluster` has the real ones."""
+"""Ranks as a job of Slurm, whose programs are small scripts here; `make test-hub` has the real ones."""
 
 import json
 import os

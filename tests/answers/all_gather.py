@@ -146,7 +146,7 @@ WRONG = {
         "state between calls": (BRUCK.replace("def bruck", "kept = {}\ndef bruck").replace("return torch.roll(have, rank * n)", "return kept.setdefault((rank, size, shard.shape, shard.dtype), torch.roll(have, rank * n))"), "rank . returned"),
     },
     "gather_all_lengths": {
-        "through files": ("import os\nimport tempfile\nfolder = tempfile.mkdtemp()\ndef gather_all_lengths(x, dist):\n    torch.save(x, os.path.join(folder, str(dist.get_rank())))\n    dist.barrier()\n    return [torch.load(os.path.join(folder, str(rank))) for rank in range(dist.get_world_size())]", "knows what others were given and has received no byte"),
+        "through files": ("import os\nimport tempfile\nkept = tempfile.TemporaryDirectory()\nfolder = kept.name\ndef gather_all_lengths(x, dist):\n    torch.save(x, os.path.join(folder, str(dist.get_rank())))\n    dist.barrier()\n    return [torch.load(os.path.join(folder, str(rank))) for rank in range(dist.get_world_size())]", "knows what others were given and has received no byte"),
         "writes on what it was given": (writing_on_what_it_was_given(PADDED, "gather_all_lengths"), "has changed what it was given"),
         "lengths in one byte": (PADDED.replace("dtype=torch.int64", "dtype=torch.uint8").replace("torch.tensor([x.numel()]", "torch.tensor([x.numel() % 256], dtype=torch.uint8"), "on 5 ranks, .*lengths 2, 300, 1, 3, 4"),
         "as if all were alike": ("def gather_all_lengths(x, dist):\n    found = [torch.empty_like(x) for _ in range(dist.get_world_size())]\n    dist.all_gather(found, x)\n    return found", "on 2 ranks"),

@@ -4,10 +4,11 @@ import functools
 import json
 import os
 import pwd
+import re
 import subprocess
 import time
 import uuid
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import requests
@@ -113,6 +114,26 @@ class Learner:
     def ready(self):
         return self.hub.admin.server(self.name).get("ready")
 
+    def gpus(self):
+        """The GPUs that Slurm says the running job holds: a set of numbers."""
+        told = self.hub.slurm("scontrol", "show", "job", "--detail", self.hub.admin.job(self.name).split()[0])
+        found = re.search(r"GRES=gpu\S*\(IDX:([\d,-]+)\)", told)
+        spans = [span.split("-") for span in found[1].split(",")] if found else []
+        return {number for span in spans for number in range(int(span[0]), int(span[-1]) + 1)}
+
+    def processes(self):
+        """This user's processes, by number: their command lines."""
+        found = {}
+        for each in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):  # one that has ended meanwhile
+                if each.stat().st_uid == self.uid:
+                    found[int(each.name)] = (each / "cmdline").read_text()
+        return found
+
+    def runs(self, words):
+        """Whether one of the processes has these words in its command line."""
+        return any(words in each for each in self.processes().values())
+
     def as_user(self, *command, **options):
         """Run a command as this user, outside any allotment, as over ssh."""
         drop = ["setpriv", f"--reuid={self.uid}", f"--regid={self.gid}", "--init-groups", "--"]
@@ -172,12 +193,23 @@ def try_out(hub):
     hub.admin.stop(first.name)
 
 
+def received(line):
+    """The next message of a kernel's websocket, of which the server's pings are none: they would keep us waiting for ever."""
+    until = time.monotonic() + line.gettimeout()
+    while True:
+        kind, frame = line.recv_data_frame(control_frame=True)
+        if kind == websocket.ABNF.OPCODE_TEXT:
+            return json.loads(frame.data)
+        assert kind in (websocket.ABNF.OPCODE_PING, websocket.ABNF.OPCODE_PONG), f"the websocket was closed: {frame}"
+        assert time.monotonic() < until, f"waited {line.gettimeout()} s in vain for the kernel to say something"
+
+
 def answers(line, kind, content, channel):
     """Ask a kernel by its websocket; yields what it says to that."""
     header = {"msg_id": uuid.uuid4().hex, "msg_type": kind, "username": "", "session": "tests", "version": "5.3"}
     line.send(json.dumps({"header": header, "parent_header": {}, "metadata": {}, "content": content, "channel": channel}))
     while True:
-        told = json.loads(line.recv())
+        told = received(line)
         if told["parent_header"].get("msg_id") == header["msg_id"]:
             yield told
 

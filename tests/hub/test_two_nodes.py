@@ -1,4 +1,4 @@
-"""Ranks and learners' servers on a cluster of two nodes with Slurm: `make test-cluster`."""
+"""Ranks and learners' servers on a cluster of two nodes with Slurm on one machine."""
 
 import os
 import re
