@@ -124,6 +124,7 @@ test-hub: $(HUB)/ready
 # npm would keep compiled programs in /tmp, and take from there what anybody may have laid: root does without.
 $(HUB)/installed: hub/server/requirements.txt $(HUB_LOCK) $(wildcard hub/server/proxy/*.json) requirements.txt requirements.lock requirements-cuda.lock
 	@command -v $(HUB_PYTHON) >/dev/null || { echo "No Python found: name one of 3.11 or newer that every user may execute with 'HUB_PYTHON=/path/to/python3'." >&2; exit 1; }
+	@$(HUB_PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "$(HUB_PYTHON) is $$($(HUB_PYTHON) --version), and the hub needs Python 3.11 or newer: name one that every user may execute with 'HUB_PYTHON=/path/to/python3.11'." >&2; exit 1; }
 	@[ -x $(HUB_RUN) ] || $(HUB_PYTHON) -m venv --clear $(HUB)/python
 	@echo "Installing the hub into $(HUB): some minutes the first time"
 	@grep -v '^-e' requirements.txt > $(HUB)/requirements.txt

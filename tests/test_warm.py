@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import nbformat
@@ -92,7 +93,10 @@ with warm.kernels():
     print(manager.provisioner.process.pid, warm.address(), flush=True)
     time.sleep(600)
 """
-    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as starter:
+    with (
+        tempfile.TemporaryDirectory(prefix="killed-") as folder,  # who is killed takes no folder away
+        subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, env={**os.environ, "TMPDIR": folder}) as starter,
+    ):
         pid, place = starter.stdout.readline().split()
         everyone = [each for each in psutil.Process(starter.pid).children(recursive=True)]
         assert int(pid) in [each.pid for each in everyone] and len(everyone) >= 3

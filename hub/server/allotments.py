@@ -46,6 +46,7 @@ class Allotment(SlurmSpawner):
 
     req_srun = ""
     exec_prefix = "/usr/sbin/runuser -u {username} --"
+    silent = ("None",)
 
     total_gpus = Integer(0, help="GPUs that there are").tag(config=True)
     most_hours = Integer(12, help="the most hours that a learner may ask for").tag(config=True)
@@ -111,7 +112,7 @@ class Allotment(SlurmSpawner):
             listing = ""
             with contextlib.suppress(RuntimeError):  # a controller that is away for a while: the place is told when it is back
                 listing = await self.run_command(ASK) if self.job_id else ""
-            say = tell_place(listing, self.job_id, self.total_gpus)
+            say = tell_place(listing, self.job_id, self.total_gpus, self.silent)
             if say and say != told:
                 told = say
                 yield {"progress": 10, "message": say}
@@ -122,6 +123,8 @@ class Enclosed(Allotment):
     """A server that only its learner, the proxy and the hub can reach: it listens at a Unix socket, not at a port."""
 
     batch_script = SCRIPT
+    # Slurm 23.11 says the second of whoever waits, where it keeps no accounts, as this server's does not.
+    silent = ("None", "InvalidAccount")
 
     folders = Unicode(help="the folder that holds one folder a learner, for the server's socket").tag(config=True)
     proxy_group = Unicode("root", help="the proxy's group, which may connect to the sockets").tag(config=True)

@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 
 import layout
 import machine
+import namespaces
 
 CHECKOUT = Path(__file__).resolve().parent.parent.parent
 STATE = Path("/var/lib/ringtree-hub")
@@ -190,6 +191,28 @@ class Slurm:
             shutil.rmtree(folder, ignore_errors=True)
 
 
+class Leave:
+    """On Ubuntu: AppArmor's profile under which Slurm's jobs may make namespaces."""
+
+    def __init__(self, given):
+        pass
+
+    def plan(self, record):
+        made = namespaces.need_leave() and not (namespaces.KEPT.exists() and namespaces.KEPT.read_text() == namespaces.PROFILE)
+        return f"let what Slurm starts make namespaces, by AppArmor's profile {namespaces.KEPT}" if made else None
+
+    def do(self, record):
+        namespaces.KEPT.write_text(namespaces.PROFILE)
+        record.note(profile=str(namespaces.KEPT))
+        namespaces.load()
+
+    def undo(self, record):
+        if record.get("profile"):
+            namespaces.KEPT.unlink(missing_ok=True)
+            if namespaces.loaded():
+                namespaces.unload()
+
+
 class State:
     """The hub's own folder, the course in it, and the settings."""
 
@@ -297,7 +320,8 @@ class Units:
             (UNITS / f"{name}.service").write_text(text)
         for path in self.beside:
             path.parent.mkdir(exist_ok=True)
-            path.write_text(AGAIN)
+            leave = f"AppArmorProfile={namespaces.NAME}\n" if namespaces.need_leave() and path.parent.name == "slurmd.service.d" else ""
+            path.write_text(AGAIN + leave)
         record.note(units=["ringtree-proxy", "ringtree-hub", "ringtree-grading"])
         if has_systemd():
             run("systemctl", "daemon-reload")
@@ -321,7 +345,7 @@ class Units:
             run("systemctl", "daemon-reload")
 
 
-STEPS = (Packages, Programs, Accounts, Slurm, State, Units)
+STEPS = (Packages, Programs, Accounts, Slurm, Leave, State, Units)
 
 
 def agreed(question, given):
@@ -394,7 +418,7 @@ def remove(given):
     if not record:
         sys.exit(f"`make hub` has set nothing up here: there is no {RECORD}.")
     print("This will end every learner's server and remove")
-    for what in ("units", "slurm", "group", "user", "teacher", "programs", "packages"):
+    for what in ("units", "slurm", "profile", "group", "user", "teacher", "programs", "packages"):
         if record.get(what):
             print(f"  - {what}: {record[what] if isinstance(record[what], str) else ', '.join(record[what])}")
     print(f"  - {STATE}, with the hub's database, and {SETTINGS.parent}")
@@ -423,7 +447,10 @@ def main():
     if os.geteuid() != 0:
         sys.exit("It changes the system, so it needs root: run it with sudo.")
     if not shutil.which("apt-get"):
-        sys.exit("It is made for Debian 12 and Ubuntu: no apt-get was found here. README.md names the parts for elsewhere.")
+        sys.exit("It is made for Debian 12 and Ubuntu 24.04: no apt-get was found here. README.md names the parts for elsewhere.")
+    if sys.version_info < (3, 11):
+        here = ".".join(map(str, sys.version_info[:3]))
+        sys.exit(f"This Python is {here}, and the hub needs 3.11 or newer: name one that every user may execute with HUB_PYTHON=….")
     if given.address.startswith("https") != bool(given.certificate and given.key):
         sys.exit("An address that begins with https needs CERTIFICATE=… and KEY=…, and no other address takes them.")
     {"install": install, "remove": remove}[given.what](given)

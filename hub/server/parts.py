@@ -20,6 +20,7 @@ from pathlib import Path
 
 import layout
 import machine
+import namespaces
 
 HERE = Path(__file__).resolve().parent
 PYTHON = Path(sys.executable).parent
@@ -43,7 +44,8 @@ def missing():
     except OSError as error:
         return str(error)
     nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
-    alone = subprocess.run([*nobody, HERE / "enclosed", "true"], capture_output=True, text=True)
+    with namespaces.leave():
+        alone = subprocess.run([*namespaces.under_leave(), *nobody, HERE / "enclosed", "true"], capture_output=True, text=True)
     if alone.returncode:
         return f"A user may not make a network namespace of its own here: {alone.stderr.strip()}."
     return None
@@ -119,12 +121,13 @@ class Hub:
         self.pretended = gpus
         pretended = [str(self.folder / "gpus" / f"gpu{number}") for number in range(gpus or 0)]
         self.gpus = machine.find_gpus() if gpus is None else pretended
-        self.accounts = None
+        self.accounts, self.leave = None, contextlib.ExitStack()
         self.sockets = {"munge": "munge/socket", "hub": "sockets/hub.sock"}  # a part with one is waited for
 
     # ------------------------------------------------------------ beginning and end
 
     def start(self):
+        self.leave.enter_context(namespaces.leave())
         for name, mode in dict(logs=0o700, controller=0o700, node=0o700, munge=0o755, homes=0o711, gpus=0o755).items():
             (self.folder / name).mkdir()
             (self.folder / name).chmod(mode)
@@ -151,6 +154,7 @@ class Hub:
         for part in ("grading", "hub", "proxy", "slurmd", "slurmctld", "munge"):
             self.kill(part, signal.SIGTERM, patience=10)
         self._end_jobs_left()
+        self.leave.close()
         if self.accounts:
             self.accounts.remove()
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -233,7 +237,9 @@ class Hub:
         return ["slurmctld", "-D"], self._slurm_conf()
 
     def _slurmd(self):
-        return ["slurmd", "-D", "-N", self.name], self._slurm_conf()
+        # Once more, as for the proxy: who comes under another profile, loses it too.
+        command = [*namespaces.under_leave(), "setpriv", "--pdeathsig=TERM", "--"]
+        return [*command, "slurmd", "-D", "-N", self.name], self._slurm_conf()
 
     def _proxy(self):
         command = ["setpriv", f"--reuid={self.accounts.proxy}", f"--regid={self.accounts.proxy}", "--clear-groups"]

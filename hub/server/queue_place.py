@@ -4,7 +4,7 @@ from math import ceil
 
 from ringtree.live.slurm_words import gpus_in, reason, seconds_in
 
-# One line a job: state, number, GPUs, time left.
+# One line a job: state, number, GPUs, time left, reason.
 ASK = "squeue --noheader --states=all --sort=-p,i --format='%T|%i|%b|%L|%r'"
 
 
@@ -30,10 +30,10 @@ def free_of(jobs, total):
     return f"{free} of {total} {'is' if free == 1 else 'are'} free."
 
 
-def tell_place(listing, job, total):
+def tell_place(listing, job, total, silent=("None",)):
     """A sentence for the learner of `job`, or None where it does not wait.
 
-    listing: what ASK printed. total: GPUs of the server.
+    listing: what ASK printed. total: GPUs of the server. silent: reasons of Slurm's that say nothing.
     """
     jobs = jobs_in(listing)
     waiting = [number for state, number, *_ in jobs if state == "PENDING"]
@@ -44,11 +44,13 @@ def tell_place(listing, job, total):
     wanted = gpus_in(mine[2])
     place = f"In the queue: place {waiting.index(job) + 1} of {len(waiting)}."
     asked = f"You asked for {wanted} GPU{'s' * (wanted > 1)}; {free_of(jobs, total)}" if wanted else ""
-    why = reason(mine[4])
+    why = f"{reason('None' if mine[4] in silent else mine[4])}."
+    if mine[4] in silent and (running or waiting[0] != job):
+        why = ""
     left = [seconds_in(each[3]) for each in running if gpus_in(each[2]) or not wanted]
     soonest = min((seconds for seconds in left if seconds is not None), default=None)
     ends = "" if soonest is None else f"The next server ends in {spoken(soonest)} at the latest, or when its learner stops it."
-    return " ".join(filter(None, [place, asked, why[:1].upper() + why[1:] + ".", ends]))
+    return " ".join(filter(None, [place, asked, why[:1].upper() + why[1:], ends]))
 
 
 def spoken(seconds):

@@ -10,6 +10,8 @@ REASONS = {
     "PartitionDown": "the administrator has closed the queue",
     "PartitionTimeLimit": "more hours were asked for than the administrator allows",
     "PartitionNodeLimit": "more nodes were asked for than the administrator allows",
+    # Where no accounts are kept Slurm 23.11 says it of whoever waits.
+    "InvalidAccount": "it waits, or, where Slurm keeps accounts, it no longer knows this one",
     "BeginTime": "it starts in a moment",
     "None": "it starts in a moment",
 }

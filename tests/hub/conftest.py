@@ -1,5 +1,6 @@
 """A real hub for these tests: `make test-hub`. Where one cannot run, they are skipped, each by its name and with the reason."""
 
+import contextlib
 import importlib.util
 import os
 import secrets
@@ -21,6 +22,16 @@ ONLY_HERE = "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"
 LONG = ("test_grading.py", "test_two_nodes.py", "test_parts_killed.py", "test_allotments.py")
 
 
+def pytest_configure(config):
+    """What Ubuntu wants before a hub can run is there for all workers, from before the first to after the last."""
+    if "RINGTREE_HUB" in os.environ and os.geteuid() == 0 and not hasattr(config, "workerinput"):
+        import namespaces
+
+        leave = contextlib.ExitStack()
+        leave.enter_context(namespaces.leave())
+        config.add_cleanup(leave.close)
+
+
 def pytest_collection_modifyitems(items):
     items.sort(key=lambda item: LONG.index(item.path.name) if item.path.name in LONG else len(LONG))
 
@@ -29,11 +40,8 @@ def reason_to_skip():
     if "RINGTREE_HUB" not in os.environ or not importlib.util.find_spec("jupyterhub"):
         return "a hub is tried by `make test-hub`, in its own environment"
     import bare_slurm
-    import browser
     import parts
 
-    if not browser.find_chromium():
-        return "no Chromium found"
     return parts.missing() or bare_slurm.missing()
 
 
@@ -69,6 +77,8 @@ def chromium(hub):
     import browser
     from playwright.sync_api import sync_playwright
 
+    if not browser.find_chromium():
+        pytest.skip("no Chromium found")
     with sync_playwright() as playwright:
         launched = playwright.chromium.launch(executable_path=browser.find_chromium(), args=["--no-sandbox", ONLY_HERE])
         yield launched

@@ -60,6 +60,19 @@ def test_who_waits_is_told_the_place_what_is_free_why_and_how_long():
     assert second.startswith("In the queue: place 2 of 2. You asked for 1 GPU; 1 of 4 is free. Waiting behind others")
 
 
+@pytest.mark.parametrize("said", ["None", "InvalidAccount"])
+def test_what_is_no_reason_is_not_told_to_who_waits_behind_others(said):
+    silent = ("None", "InvalidAccount")
+    told = tell_place(LISTING.replace("(Resources)", said), "9", 4, silent)
+    assert told.startswith("In the queue: place 1 of 2. You asked for 2 GPUs; 1 of 4 is free. The next server ends in 46 min")
+    assert tell_place(f"PENDING|9|N/A|1:00:00|{said}", "9", 4, silent) == "In the queue: place 1 of 1. It starts in a moment."
+
+
+def test_an_account_that_a_cluster_has_closed_is_a_reason():
+    told = tell_place(LISTING.replace("(Resources)", "InvalidAccount"), "9", 4)
+    assert "where Slurm keeps accounts, it no longer knows this one. " in told
+
+
 @pytest.mark.parametrize("seconds, words", [(0, "0 min"), (61, "2 min"), (3600, "1 h"), (3601, "1 h 1 min"), (86400, "24 h")])
 def test_time_left_is_said_in_hours_and_minutes(seconds, words):
     assert spoken(seconds) == words
