@@ -8,6 +8,7 @@ import types
 
 import install
 import machine
+import namespaces
 import pytest
 
 LOOKED_UP = dict(host="server", cpus="2", sockets="1", cores="2", threads="1", memory="8000")
@@ -70,3 +71,59 @@ def test_what_does_not_answer_yet_is_said_and_where_to_look(monkeypatch, answers
     told.stdout = "mixed"
     assert install.not_yet(answers, 0) is None
     assert "The hub does not answer at http://127.0.0.1:1/hub/api/" in install.not_yet("http://127.0.0.1:1", 0)
+
+
+@pytest.fixture
+def pretended(tmp_path, monkeypatch):
+    """Where AppArmor says whether it refuses namespaces, and where profiles lie; what is loaded is noted, not done."""
+    done = []
+    for name in ("REFUSED", "KEPT", "LOADED"):
+        monkeypatch.setattr(namespaces, name, tmp_path / name)
+    monkeypatch.setattr(namespaces, "load", lambda: done.append("loaded"))
+    monkeypatch.setattr(namespaces, "unload", lambda: done.append("unloaded"))
+    monkeypatch.setattr(install, "RECORD", tmp_path / "record" / "made.json")
+    monkeypatch.setattr(install, "UNITS", tmp_path / "units")
+    monkeypatch.setattr(install, "has_systemd", lambda: False)
+    return done
+
+
+def write_units(monkeypatch):
+    monkeypatch.setattr(install.Units, "texts", lambda self: ())
+    units = install.Units(None)
+    units.do(install.Record())
+    return {path.parent.name: path.read_text() for path in units.beside}
+
+
+def test_where_namespaces_are_refused_slurmd_alone_gets_a_profile_which_is_taken_away_again(pretended, monkeypatch):
+    namespaces.REFUSED.write_text("1\n")
+    step = install.Leave(None)
+    assert str(namespaces.KEPT) in step.plan(install.Record())
+    step.do(install.Record())
+    assert namespaces.KEPT.read_text() == namespaces.PROFILE and step.plan(install.Record()) is None
+    assert [name for name, text in write_units(monkeypatch).items() if "AppArmorProfile=ringtree-hub\n" in text] == ["slurmd.service.d"]
+    assert namespaces.under_leave() == ["aa-exec", "--profile=ringtree-hub", "--"]
+    namespaces.LOADED.write_text("ringtree-hub (unconfined)\n")
+    step.undo(install.Record())
+    assert not namespaces.KEPT.exists() and pretended == ["loaded", "unloaded"]
+
+
+@pytest.mark.parametrize("said", [None, "0\n"])
+def test_where_nobody_is_refused_namespaces_nothing_is_changed_for_them(pretended, monkeypatch, said):
+    if said:
+        namespaces.REFUSED.write_text(said)
+    step = install.Leave(None)
+    assert step.plan(install.Record()) is None and namespaces.under_leave() == []
+    with namespaces.leave():
+        step.undo(install.Record())
+    assert not any("AppArmorProfile" in text for text in write_units(monkeypatch).values()) and pretended == []
+
+
+def test_a_profile_that_was_loaded_before_stays(pretended):
+    namespaces.REFUSED.write_text("1\n")
+    with namespaces.leave():
+        assert pretended == ["loaded"]
+    assert pretended == ["loaded", "unloaded"]
+    namespaces.LOADED.write_text("firefox (enforce)\nringtree-hub (unconfined)\n")
+    with namespaces.leave():
+        pass
+    assert pretended == ["loaded", "unloaded"]
