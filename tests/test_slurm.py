@@ -205,3 +205,10 @@ def test_the_lifeline_ends_as_its_command_does(controller):
     folder, _ = controller
     with tied(folder, "sh", "-c", "exit 3") as running:
         assert running.wait(20) == 3 and folder.exists()
+
+
+def test_the_lifeline_removes_the_folder_of_ranks_that_ended_because_their_kernel_did(controller):
+    folder, listening = controller
+    listening.close()
+    with tied(folder, "sh", "-c", "exit 3") as running:
+        assert running.wait(20) == 3 and not folder.exists()

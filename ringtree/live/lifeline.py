@@ -15,6 +15,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 
 LOOK = 5.0  # seconds between two looks
 MISSES = 3  # looks in vain, before the kernel counts as gone
@@ -32,20 +33,33 @@ def is_there(folder):
     return True
 
 
+def is_gone(folder):
+    """Whether the controller is looked for in vain, MISSES times."""
+    for _ in range(MISSES):
+        if is_there(folder):
+            return False
+        time.sleep(LOOK)
+    return True
+
+
 def main():
     folder, command = sys.argv[1], sys.argv[2:]
     child = subprocess.Popen(command)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    code = None
     try:
-        misses = 0
-        while misses < MISSES:
+        while code is None:
             try:
-                sys.exit(child.wait(LOOK))
+                code = child.wait(LOOK)
             except subprocess.TimeoutExpired:
-                misses = 0 if is_there(folder) else misses + 1
-        shutil.rmtree(folder, ignore_errors=True)
+                if is_gone(folder):
+                    break
     finally:
         child.kill()  # and Slurm ends the ranks with their job, which ends with this program
+    # Ranks may have ended by themselves because their kernel did: then its folder is left to this program too.
+    if code is None or is_gone(folder):
+        shutil.rmtree(folder, ignore_errors=True)
+    sys.exit(code or 0)
 
 
 if __name__ == "__main__":
