@@ -201,7 +201,8 @@ class Cluster(parts.Hub):
     def run_as(self, name, *command, machine=None, **options):
         """Start a command as a user in the home, on the head or another machine; returns a subprocess.Popen."""
         account = pwd.getpwnam(name)
-        drop = ["setpriv", f"--reuid={account.pw_uid}", f"--regid={account.pw_gid}", "--init-groups", "--"]
+        heard = ["env", "--default-signal=INT"]  # tests that a shell has sent to its background ignore it, and so would this
+        drop = [*heard, "setpriv", f"--reuid={account.pw_uid}", f"--regid={account.pw_gid}", "--init-groups", "--"]
         environment = {"HOME": account.pw_dir, "USER": name, "PATH": f"{parts.PYTHON}:/usr/bin:/bin", "LANG": "C.UTF-8"}
         return subprocess.Popen(
             [*(machine or self.head).command, *drop, "sh", "-c", 'cd && exec "$@"', "at-home", *map(str, command)],
