@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 import urllib.error
+import urllib.parse
 import urllib.request
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -116,6 +117,12 @@ def test_make_starts_its_kernels_in_that_way_too(target):
     assert f"{target}: JUPYTER_DEFAULT_PROVISIONER_NAME := ringtree-unix-sockets\n" in said
 
 
+def listens(address):
+    with suppress(ConnectionRefusedError), socket.create_connection((address.hostname, address.port), timeout=10):
+        return True
+    return False
+
+
 @contextmanager
 def jupyterlab(home):
     """JupyterLab as `make lab` starts it, for someone whose home is `home`: its process, its address and its token."""
@@ -130,7 +137,11 @@ def jupyterlab(home):
             while not (told := re.search(r"(http://127\.0\.0\.1:\d+)/lab\?token=(\w+)", (home / "log").read_text())):
                 assert process.poll() is None and time.monotonic() < until, (home / "log").read_text()
                 time.sleep(0.2)
-            yield psutil.Process(process.pid), *told.groups()
+            address, token = told.groups()
+            while not listens(urllib.parse.urlsplit(address)):  # it tells its address a moment before that
+                assert process.poll() is None and time.monotonic() < until, (home / "log").read_text()
+                time.sleep(0.2)
+            yield psutil.Process(process.pid), address, token
         finally:
             ours = [process, *psutil.Process(process.pid).children(recursive=True)]
             process.terminate()
