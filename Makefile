@@ -102,8 +102,7 @@ HUB_RUN := $(HUB)/python/bin/python
 .PHONY: hub hub-remove hub-demo test-hub
 
 # A server's programs lie where every user may enter, whatever this checkout is.
-hub hub-remove: SERVER ?= /opt/ringtree-hub
-hub hub-remove: SETTINGS = --hub $(SERVER) $(if $(YES),--yes) $(foreach name,ADDRESS CERTIFICATE KEY TEACHER,$(if $($(name)),--$(shell echo $(name) | tr A-Z a-z) $($(name))))
+hub hub-remove: SETTINGS = $(if $(SERVER),--hub $(SERVER)) $(if $(YES),--yes) $(foreach name,ADDRESS CERTIFICATE KEY TEACHER,$(if $($(name)),--$(shell echo $(name) | tr A-Z a-z) $($(name))))
 
 hub:
 	@HUB_PYTHON=$(HUB_PYTHON) $(HUB_PYTHON) hub/server/install.py install $(SETTINGS) $(ARGS)

@@ -16,6 +16,14 @@ def test_no_gpu_means_gloo_on_the_cpu():
     assert place({"a": 4}, {"a": 0}) == ("gloo", ["cpu"] * 4, None)
 
 
+def test_gpus_that_were_allotted_and_cannot_be_opened_are_told():
+    backend, _, remark = place({"a": 4}, {"a": 0}, allotted={"a": 2})
+    assert backend == "gloo" and remark.startswith("Slurm allotted 2 GPUs, and PyTorch can open none: Gloo on the CPU is used.")
+    assert place({"a": 4}, {"a": 0}, allotted={"a": 0})[2] is None
+    assert place({"a": 2}, {"a": 2}, allotted={"a": 2})[2] is None
+    assert place({"a": 4}, {"a": 0}, backend="gloo", allotted={"a": 2})[2] is None
+
+
 def test_as_many_gpus_as_ranks_means_nccl_with_one_gpu_a_rank():
     assert place({"a": 4}, {"a": 8}) == ("nccl", ["cuda:0", "cuda:1", "cuda:2", "cuda:3"], None)
 

@@ -280,7 +280,9 @@ def test_the_line_is_quick_and_opens_no_gpu_and_asks_no_other_program(monkeypatc
         monkeypatch.setattr(torch.cuda, name, opened)
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    assert gpus.glance() == (2, [fine("GPUs", "2, not opened")])
+    with monkeypatch.context() as begun:  # CUDA only begins, which takes no memory of a GPU's
+        begun.setattr(torch.cuda, "is_available", lambda: True)
+        assert gpus.glance() == (2, [fine("GPUs", "2, not opened")])
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     monkeypatch.setattr(gpus, "_devices", lambda: [])
     taken = []
@@ -297,10 +299,13 @@ def test_ranks_that_run_already_need_no_more_memory(monkeypatch):
     assert "memory" not in doctor.in_a_line(running=4)
 
 
-def test_a_gpu_that_pytorch_cannot_open_is_in_the_line(monkeypatch):
+@pytest.mark.parametrize("listed", [0, 1])
+def test_a_gpu_that_pytorch_cannot_open_is_in_the_line(monkeypatch, listed):
+    """A driver that is too old lists its GPUs all the same."""
     monkeypatch.setattr(gpus, "_devices", lambda: ["/dev/nvidia0"])
     monkeypatch.setattr(gpus, "_asked", lambda *_: [H100])
-    monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: listed)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     count, (found,) = gpus.glance()
     assert count == 0 and found.state == WRONG
     assert doctor.in_a_line().startswith(f"This machine: GPUs: {found.seen}. What to do: {found.do}")

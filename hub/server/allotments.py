@@ -5,6 +5,8 @@ import contextlib
 import os
 import pwd
 import shutil
+import stat
+import time
 from pathlib import Path
 from urllib.parse import quote
 
@@ -12,9 +14,9 @@ from batchspawner import JobStatus, SlurmSpawner
 from batchspawner.api import BatchSpawnerAPIHandler
 from choices import Limits
 from jupyterhub.apihandlers import default_handlers
-from machine import allottable_gib
+from machine import node_in
 from queue_place import ASK, tell_free, tell_place
-from traitlets import Integer, List, Unicode
+from traitlets import Float, Integer, List, Unicode
 
 # The server takes the place of the script's shell: so it hears Slurm's first signal, and stops its kernels itself.
 SCRIPT = """#!/bin/bash
@@ -24,7 +26,7 @@ SCRIPT = """#!/bin/bash
 #SBATCH --export={{keepvars}}
 #SBATCH --time={{hours * 60}}
 #SBATCH --mem={{gib}}G
-#SBATCH --cpus-per-task={{cpus}}
+#SBATCH --cpus-per-task={{[cpus, (gpus * cpus_a_gpu) | int] | max}}
 #SBATCH --no-requeue
 {% if gpus %}#SBATCH --gres=gpu:{{gpus}}
 {% endif %}
@@ -36,6 +38,8 @@ export CUDA_VISIBLE_DEVICES=${CUDA_VISIBLE_DEVICES-}
 exec {{cmd}}
 """
 
+
+PATIENCE = 60  # seconds for one of Slurm's commands
 
 # By this page of batchspawner's a server may set anything of its spawner: also the commands that the hub runs as root.
 default_handlers.remove((r"/api/batchspawner", BatchSpawnerAPIHandler))
@@ -51,13 +55,14 @@ class Allotment(SlurmSpawner):
     total_gpus = Integer(0, help="GPUs that there are").tag(config=True)
     most_hours = Integer(12, help="the most hours that a learner may ask for").tag(config=True)
     most_gib = Integer(64, help="the most memory that a learner may ask for, in GiB").tag(config=True)
-    req_cpus = Integer(1, help="cores a learner").tag(config=True)
+    req_cpus = Integer(1, help="CPUs of a learner without a GPU, as Slurm counts them").tag(config=True)
+    req_cpus_a_gpu = Float(0, help="CPUs for each GPU of one who has some").tag(config=True)
     req_processes = Integer(4096, help="processes and threads a learner may have").tag(config=True)
     req_name = Unicode("ringtree-hub", help="the jobs' name").tag(config=True)
 
     def limits_here(self):
-        there = allottable_gib(os.environ.get("SLURM_CONF", "/etc/slurm/slurm.conf")) or self.most_gib
-        return Limits(self.total_gpus, self.most_hours, min(self.most_gib, there))
+        there = node_in(os.environ.get("SLURM_CONF", "/etc/slurm/slurm.conf")).get("RealMemory", 1024 * self.most_gib)
+        return Limits(self.total_gpus, self.most_hours, min(self.most_gib, there // 1024))
 
     # ------------------------------------------------------------ the page
 
@@ -67,7 +72,7 @@ class Allotment(SlurmSpawner):
     async def page_now(self):
         """The page to choose, with what is free when it is asked for."""
         try:
-            now = tell_free(await self.run_command(ASK), self.total_gpus)
+            now = tell_free(await self.listing(), self.total_gpus)
         except RuntimeError:
             now = "Slurm does not answer at the moment: no server can be started."
         return self.limits_here().page(now)
@@ -78,9 +83,49 @@ class Allotment(SlurmSpawner):
     # ------------------------------------------------------------ the job
 
     async def run_command(self, cmd, input=None, env=None):
-        """Without the hub's own variables: the command runs as the learner, who can read them in /proc."""
+        """Without the hub's own variables: where the command runs as the learner, they can read them in /proc.
+
+        Raises RuntimeError where it fails, or says nothing for a minute: the learner can stop it.
+        """
         given = {name: os.environ[name] for name in ("PATH", "SLURM_CONF", "LANG") if name in os.environ}
-        return await super().run_command(cmd, input=input, env=given if env is None else env)
+        try:
+            return await asyncio.wait_for(super().run_command(cmd, input=input, env=given if env is None else env), PATIENCE)
+        except asyncio.TimeoutError:
+            raise RuntimeError(f"no answer within {PATIENCE} s") from None
+
+    async def query_job_status(self):
+        """Asked as root, of this learner's jobs: a command in their own name they could end or stop.
+
+        A job has ended only if Slurm says so; where Slurm cannot be asked nothing is known.
+        """
+        if not self.job_id:
+            self.job_status = ""
+            return JobStatus.NOTFOUND
+        try:
+            self.job_status = await self.run_command(f"squeue -h -j {self.job_id} -u {self.user.name} -o '%T %B'")
+        except RuntimeError as error:
+            self.job_status = str(error)
+            return JobStatus.NOTFOUND if "Invalid job id" in self.job_status else JobStatus.UNKNOWN
+        states = {self.state_isrunning: JobStatus.RUNNING, self.state_ispending: JobStatus.PENDING}
+        return next((status for holds, status in states.items() if holds()), JobStatus.NOTFOUND)
+
+    async def cancel_batch_job(self):
+        await self.run_command(f"scancel -u {self.user.name} {self.job_id}")
+
+    _asked, _listing, _turn = float("-inf"), None, asyncio.Lock()
+
+    async def listing(self):
+        """Slurm's queue, asked once a second at most, however many pages show a place in it. Raises RuntimeError."""
+        async with Allotment._turn:
+            if time.monotonic() - Allotment._asked > 1:
+                Allotment._listing = None
+                try:
+                    Allotment._listing = await self.run_command(ASK)
+                finally:
+                    Allotment._asked = time.monotonic()
+        if Allotment._listing is None:
+            raise RuntimeError("Slurm did not answer")
+        return Allotment._listing
 
     async def submit_batch_script(self):
         try:
@@ -111,7 +156,7 @@ class Allotment(SlurmSpawner):
                 return
             listing = ""
             with contextlib.suppress(RuntimeError):  # a controller that is away for a while: the place is told when it is back
-                listing = await self.run_command(ASK) if self.job_id else ""
+                listing = await self.listing() if self.job_id else ""
             say = tell_place(listing, self.job_id, self.total_gpus, self.silent)
             if say and say != told:
                 told = say
@@ -167,12 +212,20 @@ class Enclosed(Allotment):
             env["JUPYTERHUB_SERVICE_URL"] = f"http+unix://{self.server.base_url}"
         return env
 
+    def listens(self):
+        """Whether a socket of the learner's own lies there, and no link to somebody else's."""
+        try:
+            there = self.socket.lstat()
+        except OSError:
+            return False
+        return stat.S_ISSOCK(there.st_mode) and there.st_uid == pwd.getpwnam(self.user.name).pw_uid
+
     async def start(self):
         """Submit the job and wait until its server listens, however long the queue; returns the URL of the server's socket."""
         self.user_options = self.limits_here().checked(self.user_options)
         self.make_folder()
         await self.submit_batch_script()
-        while (status := await self.query_job_status()) != JobStatus.RUNNING or not self.socket.exists():
+        while (status := await self.query_job_status()) != JobStatus.RUNNING or not self.listens():
             if status == JobStatus.NOTFOUND:
                 raise RuntimeError(f"Slurm no longer knows job {self.job_id}: {self.job_status or 'it has ended'}")
             await asyncio.sleep(self.startup_poll_interval)

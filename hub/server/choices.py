@@ -5,7 +5,8 @@ from html import escape
 
 GPUS = (0, 1, 2, 4, 8)
 HOURS = (1, 2, 4, 8, 12)
-GIB = (2, 4, 8, 16, 32, 64, 128)
+GIB = (2, 4, 8, 16, 32, 64, 128, 256, 512)
+GIB_A_GPU = 4  # at least: a rank on a GPU keeps CUDA's and NCCL's own memory in the host's
 
 PAGE = """
 <p>What you choose is yours alone until you stop your server or its time is over. Others may wait for it: take what the lab
@@ -19,9 +20,10 @@ FIELD = """
 <div class="form-text" id="{name}-help">{help}</div></div>
 """
 HELP = {
-    "gpus": "Every lab also runs without. If too few are free, you wait in a queue and see your place.",
+    "gpus": "The labs start four ranks, which share what you take, and also run without. If too few are free, you wait in a "
+    "queue and see your place.",
     "hours": "Then your server ends, whatever it does. What was saved stays.",
-    "gib": "For notebook and ranks together. Who takes more is stopped.",
+    "gib": f"For notebook and ranks together: {GIB_A_GPU} at least for each GPU. Who takes more is stopped.",
 }
 WIDTH = {"gpus": "col-md-6", "hours": "col-md-3", "gib": "col-md-3"}  # of twelve columns, side by side where there is room
 
@@ -38,8 +40,8 @@ class Limits:
         """{name: (label, its values)}, as the page shows them."""
         return {
             "gpus": ("GPUs", [value for value in GPUS if value <= self.gpus]),
-            "hours": ("Hours, at most", [value for value in HOURS if value <= self.hours] or [self.hours]),
-            "gib": ("Memory (GiB)", [value for value in GIB if value <= self.gib] or [self.gib]),
+            "hours": ("Hours, at most", up_to(HOURS, self.hours)),
+            "gib": ("Memory (GiB)", up_to(GIB, self.gib)),
         }
 
     def page(self, now=""):
@@ -58,7 +60,8 @@ class Limits:
         """{"gpus": …, "hours": …, "gib": …} as integers, from a form's or a program's request.
 
         Raises ValueError, which the hub shows to the learner, for what this server does not offer. What a
-        request leaves out is the least on offer, and what else it holds is ignored.
+        request leaves out is the least on offer, and what else it holds is ignored. Memory is raised to what the GPUs want,
+        as far as there is so much.
         """
         chosen = {}
         for name, (label, values) in self.choices().items():
@@ -67,4 +70,10 @@ class Limits:
             if str(value) not in map(str, values):
                 raise ValueError(f"{label}: {value!r} was asked for, and this server offers {', '.join(map(str, values))}.")
             chosen[name] = int(value)
+        chosen["gib"] = max(chosen["gib"], min(GIB_A_GPU * chosen["gpus"], self.gib))
         return chosen
+
+
+def up_to(values, most):
+    """Those of `values` that are not more than `most`, and `most` itself, which an administrator has set."""
+    return sorted({*(value for value in values if value < most), most})

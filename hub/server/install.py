@@ -21,6 +21,7 @@ from urllib.parse import urlsplit
 import layout
 import machine
 import namespaces
+from choices import GIB_A_GPU
 
 CHECKOUT = Path(__file__).resolve().parent.parent.parent
 STATE = Path("/var/lib/ringtree-hub")
@@ -29,6 +30,7 @@ SLURM = Path("/etc/slurm")
 UNITS = Path("/etc/systemd/system")
 RECORD = STATE / "private" / "installed.json"
 GRADING = SETTINGS.with_name("grading")
+MORE = SETTINGS.with_name("jupyterhub_config.py")  # an administrator's own
 GROUP, PROXY = "learners", "ringtree-proxy"
 PACKAGES = ("slurm-wlm", "munge", "git", "python3-venv", "iproute2", "uidmap")
 SERVICES = ("munge", "slurmctld", "slurmd", "ringtree-proxy", "ringtree-hub", "ringtree-grading")
@@ -170,6 +172,7 @@ class Slurm:
             SLURM,
             **machine.look_at_machine(),
             gpus=machine.find_gpus(),
+            cards=machine.find_cards(),
             node="server",
             controller_port=6817,
             node_port=6818,
@@ -235,7 +238,7 @@ class State:
             gpus=len(machine.find_gpus()),
             slurm_conf=SLURM / "slurm.conf",
         )
-        settings["RINGTREE_HUB_HOURS"] = str(self.given.hours)
+        settings |= {"RINGTREE_HUB_HOURS": str(self.given.hours), "RINGTREE_HUB_MORE": str(MORE)}
         write_settings(SETTINGS, settings)
         home, python = Path(f"~{self.given.teacher}").expanduser(), self.given.hub / "python" / "bin"
         marks = layout.grading_environment(STATE, python, hub=self.given.hub, home=home, slurm_conf=SLURM / "slurm.conf")
@@ -266,6 +269,7 @@ EnvironmentFile={settings}
 ExecStart={command}
 Restart=always
 RestartSec=2
+LimitNOFILE=65536
 {more}
 [Install]
 WantedBy=multi-user.target
@@ -278,6 +282,14 @@ AGAIN = """\
 [Service]
 Restart=always
 RestartSec=2
+"""
+# slurmd ends where a GPU's device file is missing; the driver makes them when something first asks for it, and /dev/nvidia-uvm
+# only for root, which nobody is in a learner's server. Not run: on this no GPU was ever tried.
+GPUS_FIRST = """\
+ExecStartPre=-nvidia-smi --list-gpus
+ExecStartPre=-nvidia-modprobe -u -c=0
+[Unit]
+After=nvidia-persistenced.service nvidia-fabricmanager.service
 """
 
 
@@ -320,8 +332,11 @@ class Units:
             (UNITS / f"{name}.service").write_text(text)
         for path in self.beside:
             path.parent.mkdir(exist_ok=True)
-            leave = f"AppArmorProfile={namespaces.NAME}\n" if namespaces.need_leave() and path.parent.name == "slurmd.service.d" else ""
-            path.write_text(AGAIN + leave)
+            more = ""
+            if path.parent.name == "slurmd.service.d":
+                more += f"AppArmorProfile={namespaces.NAME}\n" if namespaces.need_leave() else ""
+                more += GPUS_FIRST if machine.find_gpus() else ""
+            path.write_text(AGAIN + more)
         record.note(units=["ringtree-proxy", "ringtree-hub", "ringtree-grading"])
         if has_systemd():
             run("systemctl", "daemon-reload")
@@ -357,6 +372,16 @@ def agreed(question, given):
 
 
 def install(given):
+    if not shutil.which("apt-get"):
+        sys.exit("It is made for Debian 12 and Ubuntu 24.04: no apt-get was found here. README.md names the parts for elsewhere.")
+    if sys.version_info < (3, 11):
+        here = ".".join(map(str, sys.version_info[:3]))
+        sys.exit(f"This Python is {here}, and the hub needs 3.11 or newer: name one that every user may execute with HUB_PYTHON=….")
+    if given.address.startswith("https") != bool(given.certificate and given.key):
+        sys.exit("An address that begins with https needs CERTIFICATE=… and KEY=…, and no other address takes them.")
+    for path in filter(None, (given.certificate, given.key)):
+        if not Path(path).is_file():
+            sys.exit(f"There is no file {path}: name the certificate's and the key's.")
     record, steps = Record(), [kind(given) for kind in STEPS]
     try:
         plans = [(step, step.plan(record)) for step in steps]
@@ -366,15 +391,23 @@ def install(given):
     for _, plan in plans:
         if plan:
             print(f"  - {plan}")
+    told = ", ".join(f"{name} {value}" for name, value in given.options.items() if value is not None)
+    print(f"Options: {told}. Each stays until `make hub` is told another.")
+    for doubt in machine.doubts():
+        print(f"Look first: {doubt}")
     print(f"It can be undone by `make hub-remove`; homes are not touched. Learners are the users in the group {GROUP}.")
     if not agreed("Go on?", given):
         sys.exit("Nothing was changed.")
+    record.note(options=given.options)
     for step, plan in plans:
         if plan:
             print(f"… {plan}")
             step.do(record)
-    if has_systemd() and (told := not_yet(given.address, patience=300)):
-        sys.exit(f"All is written and started. {told}")
+    if has_systemd():
+        if told := not_yet(given.address, patience=300):
+            sys.exit(f"All is written and started. {told}")
+        for told in gpus_tried(given.hub, given.teacher, len(machine.find_gpus())):
+            print(f"Look: {told}")
     address = spoken(given.address)
     print(f"Done. The hub answers at {address}; the course: {address}{layout.course_link(STATE)}")
     print(f"The teacher is {given.teacher}, who logs in as soon as there is a password: passwd {given.teacher}")
@@ -405,6 +438,28 @@ def not_yet(address, patience):
         time.sleep(1)
 
 
+DOCTOR = "{hub}/server/enclosed {hub}/python/bin/python -m ringtree.doctor --ranks {gpus} --json"
+
+
+def gpus_tried(hub, user, gpus, environment=None):
+    """What is wrong with the GPUs as a learner has them who takes all, in sentences: one job of Slurm looks, as `user`.
+
+    environment: more variables, as SLURM_CONF.
+    """
+    if not gpus:
+        return []
+    asked = ["srun", f"--gres=gpu:{gpus}", f"--mem={GIB_A_GPU * gpus}G", "--time=3", "--immediate=20", "--job-name=ringtree-hub", "--chdir=/"]
+    asked = ["runuser", "-u", user, "--", *asked, *DOCTOR.format(hub=hub, gpus=gpus).split()]
+    told = subprocess.run(asked, capture_output=True, text=True, check=False, env=os.environ | (environment or {}))
+    try:
+        found = json.loads(told.stdout)
+    except ValueError:
+        said = (told.stderr.strip().splitlines() or ["nothing was said"])[-1]
+        return [f"the GPUs could not be tried as a learner would ({said}); once all are free, `make hub` again."]
+    wrong = [each for each in found if each["state"] == "wrong"]
+    return [f"to a learner's server {each['topic']}: {each['seen']}. What to do: {each['do']}." for each in wrong]
+
+
 def spoken(address):
     """Where a browser finds what listens at `address`."""
     parts = urlsplit(address)
@@ -431,28 +486,39 @@ def remove(given):
     print("Removed.")
 
 
+# What `make hub` was told last holds until it is told otherwise: an upgrade repeats no option.
+OPTIONS = {
+    "hub": ("/opt/ringtree-hub", str, "where the programs go"),
+    "address": ("http://127.0.0.1:8000", str, "at which the proxy listens"),
+    "certificate": (None, str, "for an address that begins with https"),
+    "key": (None, str, "the certificate's key"),
+    "teacher": ("teacher", str, "who hands out the labs and marks them; made, if there is no such user"),
+    "sharers": (4, int, "how many learners may share a core"),
+    "hours": (12, int, "the longest that a learner may ask for"),
+}
+
+
+def options(words, record):
+    """The command's words as a namespace: what they leave out is as it was last, and at first as OPTIONS has it."""
+    asked = argparse.ArgumentParser(prog="make hub", description=__doc__.splitlines()[0], argument_default=argparse.SUPPRESS)
+    asked.add_argument("what", choices=("install", "remove"))
+    asked.add_argument("--yes", action="store_true", default=False, help="do not ask")
+    for name, (usual, kind, what) in OPTIONS.items():
+        asked.add_argument(f"--{name}", type=kind, help=f"{what} (at first {usual})" if usual else what)
+    said, last = vars(asked.parse_args(words)), dict(record.get("options", {}))
+    if not said.get("address", "https").startswith("https"):
+        last |= {"certificate": None, "key": None}
+    given = argparse.Namespace(**({name: usual for name, (usual, *_) in OPTIONS.items()} | last | said))
+    given.options = {name: getattr(given, name) for name in OPTIONS}
+    given.hub = Path(given.hub)
+    return given
+
+
 def main():
     sys.stdout.reconfigure(line_buffering=True)
-    asked = argparse.ArgumentParser(prog="make hub", description=__doc__.splitlines()[0])
-    asked.add_argument("what", choices=("install", "remove"))
-    asked.add_argument("--hub", type=Path, default=Path("/opt/ringtree-hub"), help="where the programs go")
-    asked.add_argument("--address", default="http://127.0.0.1:8000", help="at which the proxy listens")
-    asked.add_argument("--certificate", type=Path, help="for an address that begins with https")
-    asked.add_argument("--key", type=Path, help="the certificate's key")
-    asked.add_argument("--teacher", default="teacher", help="who hands out the labs and marks them; made, if there is no such user")
-    asked.add_argument("--sharers", type=int, default=4, help="how many learners may share a core")
-    asked.add_argument("--hours", type=int, default=12, help="the longest that a learner may ask for")
-    asked.add_argument("--yes", action="store_true", help="do not ask")
-    given = asked.parse_args()
     if os.geteuid() != 0:
         sys.exit("It changes the system, so it needs root: run it with sudo.")
-    if not shutil.which("apt-get"):
-        sys.exit("It is made for Debian 12 and Ubuntu 24.04: no apt-get was found here. README.md names the parts for elsewhere.")
-    if sys.version_info < (3, 11):
-        here = ".".join(map(str, sys.version_info[:3]))
-        sys.exit(f"This Python is {here}, and the hub needs 3.11 or newer: name one that every user may execute with HUB_PYTHON=….")
-    if given.address.startswith("https") != bool(given.certificate and given.key):
-        sys.exit("An address that begins with https needs CERTIFICATE=… and KEY=…, and no other address takes them.")
+    given = options(sys.argv[1:], Record())
     {"install": install, "remove": remove}[given.what](given)
 
 

@@ -1,11 +1,16 @@
-"""A learner's Jupyter server: a link brings the course into its folder, and nothing else to nowhere else. Run.
+"""A learner's Jupyter server: what a link may bring, and what counts as work. Run.
 
 nbgitpuller clones whatever repository a link names to wherever it says. A neighbour's link, followed once, could so lay a
-program where the learner's next server starts it.
+program where the learner's next server starts it: here a link brings the course into its folder, and nothing else.
+
+A page of JupyterLab asks for its kernels every few seconds as long as it is in view, and jupyter_server takes that for work,
+and the end of an idle kernel too. So GPUs would stay with whoever has left: here what only reads is no work.
 """
 
 import os
 
+from jupyter_server.base.handlers import APIHandler
+from jupyter_server.services.kernels.kernelmanager import MappingKernelManager
 from nbgitpuller.handlers import SyncHandler
 from tornado.web import HTTPError
 
@@ -21,3 +26,20 @@ async def get(self):
 
 
 SyncHandler.get = get
+
+
+note_activity, end_if_idle = APIHandler.update_api_activity, MappingKernelManager.cull_kernel_if_idle
+
+
+def update_api_activity(self):
+    if self.request.method not in ("GET", "HEAD", "OPTIONS"):
+        note_activity(self)
+
+
+async def cull_kernel_if_idle(self, kernel_id):
+    before = self.last_kernel_activity
+    await end_if_idle(self, kernel_id)
+    self.last_kernel_activity = before
+
+
+APIHandler.update_api_activity, MappingKernelManager.cull_kernel_if_idle = update_api_activity, cull_kernel_if_idle

@@ -12,6 +12,8 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
 from allotments import Enclosed  # noqa: E402
+from machine import cpus_offered, node_in  # noqa: E402
+from members import Members  # noqa: E402
 
 STATE = Path(os.environ["RINGTREE_HUB_STATE"])
 PYTHON = Path(sys.executable).parent
@@ -20,11 +22,12 @@ HUB = f"http+unix://{quote(str(STATE / 'sockets' / 'hub.sock'), safe='')}"
 c = get_config()  # noqa: F821
 
 # ------------------------------------------------------------ who may log in
-# The users of this system who are in one group. For another authenticator change this line, for example to
-# "generic-oauth" from the package oauthenticator; each learner needs an account of the same name on the system.
-c.JupyterHub.authenticator_class = "pam"
+# The users of this system who are in one group. For another authenticator say another class in the file that is read
+# last (below); each learner needs an account of the same name on the system.
+c.JupyterHub.authenticator_class = Members
 c.PAMAuthenticator.allowed_groups = {os.environ["RINGTREE_HUB_GROUP"]}
 c.PAMAuthenticator.open_sessions = False
+c.PAMAuthenticator.executor_threads = 32  # PAM holds one for some seconds where a password is wrong
 c.PAMAuthenticator.admin_groups = {os.environ.get("RINGTREE_HUB_ADMINS") or "root"}
 
 # ------------------------------------------------------------ where it listens
@@ -48,8 +51,11 @@ c.Enclosed.folders = str(STATE / "run")
 c.Enclosed.proxy_group = os.environ["RINGTREE_HUB_PROXY_GROUP"]
 c.Allotment.total_gpus = int(os.environ["RINGTREE_HUB_GPUS"])
 c.Allotment.most_hours = int(os.environ.get("RINGTREE_HUB_HOURS", 12))
-c.Allotment.most_gib = int(os.environ.get("RINGTREE_HUB_GIB", 64))
-c.Allotment.req_cpus = int(os.environ.get("RINGTREE_HUB_CPUS", 1))
+node = node_in(os.environ["SLURM_CONF"])
+c.Allotment.most_gib = int(os.environ.get("RINGTREE_HUB_GIB", max(64, node.get("RealMemory", 0) // 4096)))  # a quarter of it
+alone, a_gpu = cpus_offered(node)
+c.Allotment.req_cpus = int(os.environ.get("RINGTREE_HUB_CPUS", alone))
+c.Allotment.req_cpus_a_gpu = float(os.environ.get("RINGTREE_HUB_CPUS_A_GPU", a_gpu))
 c.Enclosed.wrapper = [str(HERE / "enclosed")]
 # Whoever waits in the queue is starting, for the hub: a day is the longest queue.
 c.Spawner.start_timeout = 24 * 3600
@@ -74,9 +80,16 @@ c.Spawner.environment = {
     "JUPYTER_DEFAULT_PROVISIONER_NAME": "ringtree-unix-sockets",
     # nbgrader's menus are switched off; and jupyter_server_config.py lies beside this file.
     "JUPYTER_CONFIG_PATH": f"{PYTHON.parent.parent / 'jupyter'}:{HERE}:{HERE / 'for_nbgrader'}",
+    # Who takes fewer GPUs than a lab has ranks uses them nevertheless.
+    "RINGTREE_SHARE_GPUS": "1",
     "RINGTREE_COURSE": f"file://{STATE / 'course.git'}",
     "GIT_CONFIG_SYSTEM": str(STATE / "gitconfig"),
 }
 
 # ------------------------------------------------------------ what a learner sees
 c.JupyterHub.template_paths = [str(HERE / "pages")]
+
+# ------------------------------------------------------------ what an administrator says otherwise
+# In a file of their own, which no upgrade writes to.
+if Path(more := os.environ.get("RINGTREE_HUB_MORE", "")).is_file():
+    load_subconfig(more)  # noqa: F821

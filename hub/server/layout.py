@@ -10,6 +10,7 @@
 """
 
 import json
+import os
 import pwd
 import secrets
 import shutil
@@ -41,15 +42,30 @@ def make_folders(state, proxy_user):
 
 def make_exchange(state, teacher):
     """nbgrader's folders, with its own modes and two more bits: what lies in a folder that everybody may write to can be
-    renamed or removed by its owner alone."""
-    course = Path(state) / "exchange" / "rings-and-trees"
-    modes = {course.parent: 0o1777, course: 0o755, course / "outbound": 0o755, course / "inbound": 0o3733}
-    modes |= {course / "feedback": 0o711, Path(state) / "grading": 0o700}
-    for folder, mode in modes.items():
+    renamed or removed by its owner alone.
+
+    The teacher's account makes what lies in the teacher's folder: no link that lies there leads root anywhere else.
+    """
+    account = pwd.getpwnam(teacher)
+    exchange, grading = Path(state) / "exchange", Path(state) / "grading"
+    exchange.mkdir(mode=0o755, exist_ok=True)
+    for folder, mode in ((exchange / "rings-and-trees", 0o755), (grading, 0o700)):
         folder.mkdir(exist_ok=True)
-        if folder != course.parent:
-            shutil.chown(folder, teacher, pwd.getpwnam(teacher).pw_gid)
-        folder.chmod(mode)
+        _give(folder, mode, account)
+    exchange.chmod(0o1777)  # last: before that nobody lays anything there
+    make = "umask 077; mkdir -p outbound inbound feedback; chmod 755 outbound; chmod 3733 inbound; chmod 711 feedback"
+    who = dict(user=account.pw_uid, group=account.pw_gid, extra_groups=[])
+    subprocess.run(["sh", "-c", make], cwd=exchange / "rings-and-trees", check=True, **who)
+
+
+def _give(folder, mode, account):
+    """Owner and mode of a folder, which must be one: of a link to another, that would be changed."""
+    there = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        os.fchown(there, account.pw_uid, account.pw_gid)
+        os.fchmod(there, mode)
+    finally:
+        os.close(there)
 
 
 def give_labs(labs, teacher):

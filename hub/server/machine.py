@@ -9,6 +9,11 @@ from string import Template
 
 HERE = Path(__file__).resolve().parent
 FILES = ("slurm.conf", "gres.conf", "cgroup.conf")
+PCI = Path("/sys/bus/pci/devices")
+DRIVER = Path("/sys/module/nvidia/version")
+# NVIDIA, "CUDA compatibility": what is built for any CUDA 13 runs on drivers of branch 580 and newer.
+OLDEST_DRIVER = 580
+MOST_CPUS = 4  # for a learner without a GPU: the labs start four ranks
 
 
 def look_at_machine():
@@ -40,27 +45,75 @@ def own_address():
 
 def find_gpus():
     """The device files of NVIDIA's GPUs, in their order: /dev/nvidia0, /dev/nvidia1, …"""
-    return sorted(glob.glob("/dev/nvidia[0-9]*"), key=lambda path: int(re.search(r"\d+$", path)[0]))
+    return _numbered("/dev/nvidia[0-9]*")
 
 
-def allottable_gib(slurm_conf):
-    """The most memory that Slurm can allot to a job by this file, in GiB; None where there is none or it names no node's."""
+def find_cards():
+    """The device files of InfiniBand and RoCE cards, by which a program passes by the network of its own that a server has."""
+    return _numbered("/dev/infiniband/uverbs[0-9]*")
+
+
+def _numbered(pattern):
+    return sorted(glob.glob(pattern), key=lambda path: int(re.search(r"\d+$", path)[0]))
+
+
+def doubts():
+    """What an administrator should look at before a hub is set up here: sentences."""
+    there = sum(_is_gpu(each) for each in PCI.glob("*"))
+    if there > len(find_gpus()):
+        seen = f"This server has {there} of NVIDIA's GPUs, and {len(find_gpus())} device files /dev/nvidia0, …"
+        yield f"{seen}: see that the driver is installed and loaded (`nvidia-smi -L` makes the files), or learners get none."
+    version = DRIVER.read_text().strip() if DRIVER.exists() else ""
+    if version and int(version.partition(".")[0]) < OLDEST_DRIVER:
+        yield (
+            f"NVIDIA's driver here is {version}, and the course's PyTorch, for CUDA 13, needs {OLDEST_DRIVER} or newer: "
+            "with this one every lab runs on the CPU."
+        )
+
+
+def _is_gpu(device):
+    """Whether a folder of PCI is a display or compute device of NVIDIA's."""
+    told = {name: (device / name).read_text().strip() for name in ("vendor", "class") if (device / name).exists()}
+    return told.get("vendor") == "0x10de" and told.get("class", "").startswith(("0x0300", "0x0302"))
+
+
+def node_in(slurm_conf):
+    """{"CPUs": …, "RealMemory": … (MiB), "gpus": …, "sharers": …} that this file gives its largest node; {} where it names none."""
     told = Path(slurm_conf).read_text() if Path(slurm_conf).exists() else ""
-    found = re.findall(r"^NodeName=.*\bRealMemory=(\d+)", told, re.MULTILINE)
-    return max(map(int, found)) // 1024 if found else None
+    found = [dict(re.findall(r"(\w+)=(\S+)", line)) for line in re.findall(r"^NodeName=.*", told, re.MULTILINE)]
+    if not found:
+        return {}
+    most = max(found, key=lambda each: int(each.get("RealMemory", 0)))
+    numbers = {name: int(most.get(name, 1)) for name in ("CPUs", "RealMemory")}
+    gpus = re.search(r"\bgpu:(\d+)", most.get("Gres", ""))
+    sharers = re.search(r"OverSubscribe=FORCE:(\d+)", told)
+    return numbers | {"gpus": int(gpus[1]) if gpus else 0, "sharers": int(sharers[1]) if sharers else 1}
 
 
-def fill(into, *, gpus, memory, **values):
+def cpus_offered(node):
+    """(CPUs of a learner without a GPU, CPUs for each GPU of one who has some), as `node_in` tells of a node.
+
+    Without: as many as let 32 learners work at once, from 1 to MOST_CPUS. For a GPU: its part of half the node, a fraction where
+    GPUs are many, so that who takes all GPUs does not take all CPUs.
+    """
+    cpus = node.get("CPUs", 1)
+    alone = min(MOST_CPUS, max(1, cpus * node.get("sharers", 1) // 32))
+    return alone, cpus / (2 * max(1, node.get("gpus", 0)))
+
+
+def fill(into, *, gpus, memory, cards=(), **values):
     """Write Slurm's files into the folder `into`.
 
-    gpus: paths of device files. memory: MiB, of which a tenth, 1 GiB at least, is kept for the hub and the system.
+    gpus, cards: paths of device files. memory: MiB, of which a tenth, 1 GiB at least, is kept for the hub and the system.
     values: what else the templates name.
     """
     kept = max(1024, int(memory) // 10)
+    devices = {"gpu": gpus, "rdma": cards}
+    there = ",".join(f"{kind}:{len(paths)}" for kind, paths in devices.items() if paths)
     values |= {
         "memory": int(memory) - kept,
-        "gres": f" Gres=gpu:{len(gpus)}" if gpus else "",
-        "gpu_lines": "\n".join(f"Name=gpu File={path}" for path in gpus),
+        "gres": f" Gres={there}" if there else "",
+        "device_lines": "\n".join(f"Name={kind} File={path}" for kind, paths in devices.items() for path in paths),
     }
     for name in FILES:
         template = Template((HERE / f"{name}.template").read_text())

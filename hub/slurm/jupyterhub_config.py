@@ -18,6 +18,7 @@ sys.path[:0] = [str(HERE), str(HERE.parent / "server")]
 
 load_subconfig(str(HERE.parent / "server" / "jupyterhub_config.py"))  # noqa: F821
 
+from machine import cpus_offered  # noqa: E402
 from on_nodes import OnNode  # noqa: E402
 
 from ringtree.live.slurm_words import gpus_in  # noqa: E402
@@ -38,9 +39,14 @@ c.JupyterHub.hub_bind_url = c.JupyterHub.hub_connect_url = f"https://{NAME}:{POR
 # ------------------------------------------------------------ what a learner gets
 c.JupyterHub.spawner_class = OnNode
 # The page offers what one node has, and the queue tells of all.
-asked = subprocess.run(["sinfo", "--noheader", "--format=%D|%G"], capture_output=True, text=True, check=True).stdout
-c.OnNode.node_gpus = int(os.environ["RINGTREE_HUB_GPUS"])
-c.OnNode.total_gpus = sum(int(nodes) * gpus_in(gpus) for nodes, gpus in (line.split("|") for line in asked.splitlines()))
+asked = subprocess.run(["sinfo", "--noheader", "--format=%D|%G|%c"], capture_output=True, text=True, check=True).stdout
+kinds = [(int(nodes), gpus_in(gpus), int(cpus.rstrip("+"))) for nodes, gpus, cpus in (line.split("|") for line in asked.splitlines())]
+gpus = int(os.environ["RINGTREE_HUB_GPUS"])
+c.OnNode.node_gpus = gpus
+c.OnNode.total_gpus = sum(nodes * each for nodes, each, _ in kinds)
+alone, a_gpu = cpus_offered({"CPUs": min((cpus for _, each, cpus in kinds if each or not gpus), default=1), "gpus": gpus})
+c.OnNode.req_cpus = int(os.environ.get("RINGTREE_HUB_CPUS", alone))
+c.OnNode.req_cpus_a_gpu = float(os.environ.get("RINGTREE_HUB_CPUS_A_GPU", a_gpu))
 c.OnNode.ssl_alt_names = OnNode.certified_names
 c.OnNode.req_partition = os.environ.get("RINGTREE_HUB_PARTITION", "")
 c.OnNode.req_options = os.environ.get("RINGTREE_HUB_OPTIONS", "")

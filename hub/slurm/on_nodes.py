@@ -16,7 +16,7 @@ SCRIPT = """#!/bin/bash
 #SBATCH --export={{keepvars}}
 #SBATCH --time={{hours * 60}}
 #SBATCH --mem={{gib}}G
-#SBATCH --cpus-per-task={{cpus}}
+#SBATCH --cpus-per-task={{[cpus, (gpus * cpus_a_gpu) | int] | max}}
 #SBATCH --exclusive=user
 #SBATCH --no-requeue
 {% if partition %}#SBATCH --partition={{partition}}

@@ -8,6 +8,7 @@ it makes what is missing and writes settings and units anew; what an administrat
 
 import argparse
 import os
+import pwd
 import shutil
 import socket
 import subprocess
@@ -45,9 +46,10 @@ def prepare(state, course, *, name, proxy_user, **settings):
     for kind, path in OF_THE_PROXY.items():
         mine = state / "proxy" / f"hub.{kind}"
         mine.unlink(missing_ok=True)
-        mine.touch(0o400)
-        mine.write_bytes((state / "private" / "certificates" / path).read_bytes())
-        shutil.chown(mine, proxy_user)
+        new = os.open(mine, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o400)  # in a folder that is the proxy's
+        with os.fdopen(new, "wb") as file:
+            file.write((state / "private" / "certificates" / path).read_bytes())
+            os.fchown(new, pwd.getpwnam(proxy_user).pw_uid, -1)
         command.append(f"--client-ssl-{kind}={mine}")
     return variables, [*command, "--client-ssl-request-cert", "--client-ssl-reject-unauthorized"]
 

@@ -66,10 +66,11 @@ def inspect():
 
 
 def glance():
-    """The same, and quickly: no GPU is opened, and the driver is asked only where there is one that PyTorch does not see."""
+    """The same, and quickly: no memory of a GPU is taken, and the driver is asked only where PyTorch sees none of its GPUs."""
     import torch
 
-    if count := torch.cuda.device_count():
+    # A driver lists GPUs that CUDA cannot use: one too old, or one whose fabric manager does not run. CUDA is asked to begin.
+    if (count := torch.cuda.device_count()) and torch.cuda.is_available():
         return count, [fine("GPUs", f"{count}, not opened")]
     driver = _asked("--query-gpu=name") if _devices() else []
     return 0, [_none(Gpus(cuda=torch.version.cuda, driver=tuple(driver)))]
@@ -111,7 +112,8 @@ def _none(gpus):
         )  # fmt: skip
     if gpus.driver:
         do = (
-            "update the driver, or look at CUDA_VISIBLE_DEVICES: `python -c 'import torch; torch.cuda.init()'` says what is wrong"
+            "`python -c 'import torch; torch.cuda.init()'` says what is wrong: a driver too old (CUDA 13 needs 580), "
+            "no nvidia-fabricmanager where there is an NVSwitch, or CUDA_VISIBLE_DEVICES"
         )
         return wrong("GPUs", f"nvidia-smi lists {len(gpus.driver)}, and PyTorch for CUDA {gpus.cuda} can open none", do)
     return fine("GPUs", "none: ranks run on the CPU, over Gloo")

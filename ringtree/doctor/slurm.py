@@ -5,7 +5,7 @@ import shutil
 import subprocess
 
 from ringtree.doctor.finding import fine, note, wrong
-from ringtree.live.slurm_words import seconds_in
+from ringtree.live.slurm_words import gpus_allotted, seconds_in
 from ringtree.units import count_text
 
 SOON = 600  # seconds
@@ -15,8 +15,7 @@ def findings(gpus: int, cores: float, environment=os.environ, time_left=True):
     """gpus, cores: as many as this process sees. time_left: ask Slurm how long the job may still run."""
     if not (job := environment.get("SLURM_JOB_ID")):
         return
-    given = environment.get("SLURM_GPUS_ON_NODE", "0")
-    given = int(given) if given.isdigit() else 0
+    given = gpus_allotted(environment)
     allotted = int(environment.get("SLURM_CPUS_ON_NODE", "0") or 0)
     seen = f"job {job}: {count_text(given, 'GPU')} and {count_text(allotted, 'core')} on this node"
     if gpus < given:

@@ -172,7 +172,8 @@ class Ranks:
         found = self._each(joining.place, [(None if self.local else socket.gethostname(),)] * self.size)
         hosts = [place["host"] for place in found]
         gpus = {place["host"]: place["gpus"] for place in found}
-        self.backend, devices, self.remark = placement.choose_backend(self.size, hosts, gpus, backend, share_gpus)
+        allotted = {place["host"]: place["allotted"] for place in found}
+        self.backend, devices, self.remark = placement.choose_backend(self.size, hosts, gpus, backend, share_gpus, allotted)
         self.places = placement.places(found, devices)
         shared = len(set(zip(hosts, devices))) < self.size and self.backend == "nccl"
         reached = [place["alone"] if len(gpus) == 1 else (place["address"], place["interface"]) for place in found]

@@ -14,12 +14,13 @@ import psutil
 from IPython import get_ipython
 
 from ringtree.live import frames, speech, whereabouts, works
+from ringtree.live.slurm_words import gpus_allotted
 
 _store = None  # must live as long as the rank
 
 
 def place(kernels_host):
-    """What the kernel needs to know to choose a backend: pid, host, GPUs here, and how other hosts reach this one.
+    """What the kernel needs to know to choose a backend: pid, host, GPUs here and allotted, and how other hosts reach this one.
 
     kernels_host: the name of the notebook's host; None where that is this one. `address` and `interface` are then
     loopback's, as `alone` is always.
@@ -30,7 +31,8 @@ def place(kernels_host):
     alone = "127.0.0.1", _loopback()
     address, interface = _address(kernels_host) if kernels_host else alone
     return {
-        "pid": os.getpid(), "host": socket.gethostname(), "gpus": gpus, "address": address, "interface": interface, "alone": alone
+        "pid": os.getpid(), "host": socket.gethostname(), "gpus": gpus, "allotted": gpus_allotted(),
+        "address": address, "interface": interface, "alone": alone,
     }  # fmt: skip
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from html import escape
 
 from ringtree.errors import UsageError
+from ringtree.units import count_text
 
 # NCCL refuses two ranks on one GPU, unless they seem to be on two hosts. Then they
 # talk over sockets: the results are right, the times are not a network's.
@@ -60,20 +61,24 @@ def environments(places, address, port, shared):
     ]
 
 
-def choose_backend(size, hosts, gpus, backend=None, share_gpus=False):
+def choose_backend(size, hosts, gpus, backend=None, share_gpus=False, allotted=None):
     """Choose backend and devices from where the ranks are and how many GPUs each host has.
 
-    hosts: the host of each rank, by rank. gpus: a dict from host to its number of GPUs.
+    hosts: the host of each rank, by rank. gpus: a dict from host to its number of GPUs that PyTorch can open. allotted: the
+    same for GPUs that a batch system has given.
     Returns (backend, devices by rank, remark): the remark is a sentence, or None.
     Raises UsageError where NCCL was asked for and cannot be.
     """
     crowded = {host: hosts.count(host) for host in gpus if hosts.count(host) > gpus[host]}
-    on_cpu = "gloo", ["cpu"] * size, None
+    dead = next((count for host, count in (allotted or {}).items() if count > gpus[host] == 0), 0)
+    why = "PyTorch can open none: Gloo on the CPU is used. In a terminal `python -m ringtree.doctor` says more."
+    told = f"Slurm allotted {count_text(dead, 'GPU')}, and {why}" if dead else None
+    on_cpu = "gloo", ["cpu"] * size, told
     on_gpus = [f"cuda:{local % max(1, gpus[host])}" for host, local in zip(hosts, _local_ranks(hosts))]
     any_gpu = any(gpus.values())
     lacking = any(gpus[host] == 0 for host in gpus)
     if backend == "gloo":
-        return on_cpu
+        return *on_cpu[:2], None
     if backend == "nccl" and lacking:
         raise UsageError(
             "backend='nccl' needs an NVIDIA GPU for the ranks, and PyTorch sees none here: "

@@ -1,5 +1,6 @@
 """What Slurm's programs print, read; and its reasons, said. The same for ranks, the doctor and a hub's queue."""
 
+import os
 import re
 
 # Source: the manual page of squeue, "Job Reason Codes".
@@ -26,6 +27,12 @@ def gpus_in(text: str) -> int:
     """The GPUs that Slurm's words for generic resources name: "gres:gpu:2" is 2, "gpu:a100:4(S:0-1)" is 4, "N/A" is 0."""
     found = re.search(r"gpu(?::[a-z]\w*)?[:=](\d+)", text)
     return int(found[1]) if found else 0
+
+
+def gpus_allotted(environment=os.environ) -> int:
+    """The GPUs of this node that Slurm has allotted to this process's job; 0 without a job."""
+    told = environment.get("SLURM_GPUS_ON_NODE", "0")
+    return int(told) if told.isdigit() else 0
 
 
 def seconds_in(text: str) -> int | None:

@@ -81,7 +81,8 @@ def test_a_kernel_killed_is_started_again_and_its_ranks_are_gone(hub, learners):
     assert learner.ready()
 
 
-def test_idle_and_overdue_servers_end_and_their_gpus_go_to_who_waits(hub, learners):
+def test_idle_and_overdue_servers_end_and_their_gpus_go_to_who_waits(hub, chromium, learners):
+    """Idle is also who has JupyterLab open, and ranks that wait."""
     idle, overdue, waiting = learners(1), learners(2), learners(3)
     try:
         hub.settings["RINGTREE_HUB_IDLE_SECONDS"] = "15"
@@ -90,13 +91,18 @@ def test_idle_and_overdue_servers_end_and_their_gpus_go_to_who_waits(hub, learne
         hub.settings["RINGTREE_HUB_IDLE_SECONDS"] = "3600"
         again(hub, "hub")
         overdue.start(gpus=2)
-        hub.admin.start(waiting.name, gpus=4)
-        hub.slurm("scontrol", "update", f"jobid={hub.admin.job(overdue.name).split()[0]}", "endtime=now+5")
-        wait_for(waiting.ready, "both to end", 240)
+        with people.at_the_hub(chromium, idle, f"/user/{idle.name}/lab") as page, idle.kernel(keep=True) as run:
+            page.wait_for_selector("#jp-main-dock-panel")
+            with overdue.kernel(keep=True) as theirs:
+                folders = [each("import os, ringtree; ranks = ringtree.start(2); print(os.environ['TMPDIR'])") for each in (run, theirs)]
+            hub.admin.start(waiting.name, gpus=4)
+            hub.slurm("scontrol", "update", f"jobid={hub.admin.job(overdue.name).split()[0]}", "endtime=now+5")
+            wait_for(waiting.ready, "both to end", 240)
     finally:
         hub.settings.pop("RINGTREE_HUB_IDLE_SECONDS", None)
-    for learner in (idle, overdue):
+    for learner, folder in zip((idle, overdue), folders, strict=True):
         assert not hub.admin.job(learner.name) and not learner.processes()
+        wait_for(lambda folder=folder: not os.path.exists(folder), "the temporary folder to go", 20)
         wait_for(lambda learner=learner: not learner.ready(), "the hub to notice")
 
 

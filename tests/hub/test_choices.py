@@ -2,15 +2,14 @@
 
 import pytest
 from choices import Limits
-from machine import allottable_gib
 from queue_place import gpus_in, spoken, tell_free, tell_place
 
 SERVER = Limits(gpus=4, hours=4, gib=16)
 
 
 def test_a_form_and_a_program_may_ask_for_the_same():
-    assert SERVER.checked({"gpus": ["2"], "hours": ["1"], "gib": ["4"]}) == {"gpus": 2, "hours": 1, "gib": 4}
-    assert SERVER.checked({"gpus": 2, "gib": 4}) == {"gpus": 2, "hours": 1, "gib": 4}
+    assert SERVER.checked({"gpus": ["2"], "hours": ["1"], "gib": ["8"]}) == {"gpus": 2, "hours": 1, "gib": 8}
+    assert SERVER.checked({"gpus": 2, "gib": 8}) == {"gpus": 2, "hours": 1, "gib": 8}
 
 
 TOO_MUCH = [{"gpus": 8}, {"gpus": 3}, {"hours": "99"}, {"gib": "64\n#SBATCH --gres=gpu:4"}, {"gpus": [True]}]
@@ -31,12 +30,14 @@ def test_the_page_shows_what_the_server_has():
     assert '<option value="0">none: the ranks run on the CPU</option>' in SERVER.page()
 
 
-def test_no_more_memory_is_offered_than_slurm_has(tmp_path):
-    conf = tmp_path / "slurm.conf"
-    assert allottable_gib(conf) is None
-    conf.write_text("# NodeName=x RealMemory=1\nNodeName=a CPUs=2 RealMemory=21503 State=UNKNOWN\nNodeName=b RealMemory=4096\n")
-    assert allottable_gib(conf) == 20
-    assert Limits(gpus=0, hours=1, gib=20).choices()["gib"][1] == [2, 4, 8, 16]
+def test_the_most_that_an_administrator_allows_is_on_offer():
+    assert [values for _, values in Limits(gpus=0, hours=24, gib=20).choices().values()] == [[0], [1, 2, 4, 8, 12, 24], [2, 4, 8, 16, 20]]
+    assert [values for _, values in Limits(gpus=8, hours=1, gib=1).choices().values()] == [[0, 1, 2, 4, 8], [1], [1]]
+
+
+def test_gpus_come_with_the_memory_that_their_ranks_want():
+    assert SERVER.checked({"gpus": 2, "gib": 2})["gib"] == 8 and SERVER.checked({"gpus": 1, "gib": 16})["gib"] == 16
+    assert Limits(gpus=8, hours=1, gib=20).checked({"gpus": 8})["gib"] == 20, "no more than there is"
 
 
 @pytest.mark.parametrize("text, gpus", [("gres:gpu:2", 2), ("gpu:1", 1), ("N/A", 0), ("gres:gpu:a100:4", 4), ("gres/gpu=3", 3)])

@@ -25,6 +25,47 @@ def test_slurm_is_spoken_to_where_it_listens(tmp_path, monkeypatch, address):
     assert "CommunicationParameters=NoInAddrAny,NoCtldInAddrAny" in written
 
 
+def test_what_slurm_was_told_of_a_node_is_read_again(tmp_path):
+    assert machine.node_in(tmp_path / "slurm.conf") == {}
+    gpus, cards = ["/dev/nvidia0", "/dev/nvidia1"], ["/dev/infiniband/uverbs0"]
+    machine.fill(tmp_path, **LOOKED_UP, address="127.0.1.1", gpus=gpus, cards=cards, sharers=4, hours=1, **REST)
+    assert machine.node_in(tmp_path / "slurm.conf") == {"CPUs": 2, "RealMemory": 8000 - 1024, "gpus": 2, "sharers": 4}
+    assert " Gres=gpu:2,rdma:1 " in (tmp_path / "slurm.conf").read_text()
+    wanted = [f"Name=gpu File={path}" for path in gpus] + ["Name=rdma File=/dev/infiniband/uverbs0"]
+    assert (tmp_path / "gres.conf").read_text().splitlines()[-3:] == wanted
+    conf = tmp_path / "slurm.conf"
+    conf.write_text("# NodeName=x RealMemory=1\nNodeName=a CPUs=8 RealMemory=21503 State=UNKNOWN\nNodeName=b RealMemory=4096\n")
+    assert machine.node_in(conf) == {"CPUs": 8, "RealMemory": 21503, "gpus": 0, "sharers": 1}
+
+
+@pytest.mark.parametrize(
+    ("cpus", "gpus", "offered"),
+    [(2, 4, (1, 0.25)), (2, 0, (1, 1)), (16, 0, (2, 8)), (64, 4, (4, 8)), (256, 8, (4, 16))],
+)
+def test_cpus_grow_with_the_machine_and_with_the_gpus(cpus, gpus, offered):
+    assert machine.cpus_offered({"CPUs": cpus, "gpus": gpus, "sharers": 4}) == offered
+
+
+def card(folder, vendor, kind):
+    folder.mkdir(parents=True)
+    (folder / "vendor").write_text(f"{vendor}\n")
+    (folder / "class").write_text(f"{kind}\n")
+
+
+def test_gpus_without_a_device_file_and_an_old_driver_are_doubted(tmp_path, monkeypatch):
+    for number, (vendor, kind) in enumerate([("0x10de", "0x030200"), ("0x10de", "0x068000"), ("0x1a03", "0x030000")]):
+        card(tmp_path / "pci" / str(number), vendor, kind)  # a GPU, a switch between GPUs, another maker's screen
+    for name, there in dict(PCI="pci", DRIVER="version").items():
+        monkeypatch.setattr(machine, name, tmp_path / there)
+    monkeypatch.setattr(machine, "find_gpus", lambda: [])
+    assert [re.search("has 1 of NVIDIA's GPUs, and 0 device files", each) is not None for each in machine.doubts()] == [True]
+    monkeypatch.setattr(machine, "find_gpus", lambda: ["/dev/nvidia0"])
+    (tmp_path / "version").write_text("580.65.06\n")
+    assert not list(machine.doubts())
+    (tmp_path / "version").write_text("570.124.06\n")
+    assert ["needs 580 or newer" in each for each in machine.doubts()] == [True]
+
+
 def test_a_machine_whose_name_has_no_address_is_told_what_to_do(monkeypatch):
     monkeypatch.setattr(socket, "gethostname", lambda: "nobody-knows.invalid")
     with pytest.raises(OSError, match="nobody-knows.invalid, has no address: write '127.0.1.1 nobody-knows.invalid' into /etc/hosts"):
@@ -127,3 +168,25 @@ def test_a_profile_that_was_loaded_before_stays(pretended):
     with namespaces.leave():
         pass
     assert pretended == ["loaded", "unloaded"]
+
+
+# ------------------------------------------------------------ options
+
+SAID = ["--address", "https://0.0.0.0:443", "--certificate", "a.pem", "--key", "b.pem", "--teacher", "prof", "--sharers", "8"]
+
+
+def test_an_upgrade_repeats_no_option(monkeypatch, tmp_path):
+    monkeypatch.setattr(install, "RECORD", tmp_path / "record" / "made.json")
+    first = install.options(["install", *SAID], install.Record())
+    install.Record().note(options=first.options)
+    again = install.options(["install", "--yes"], install.Record())
+    assert (again.options, again.yes) == (first.options, True)
+    assert (again.address, again.teacher, again.sharers, again.hours) == ("https://0.0.0.0:443", "prof", 8, 12)
+    plain = install.options(["install", "--address", "http://127.0.0.1:8000"], install.Record())
+    assert (plain.certificate, plain.key, plain.teacher) == (None, None, "prof")
+
+
+def test_a_first_time_has_the_usual_options(monkeypatch, tmp_path):
+    monkeypatch.setattr(install, "RECORD", tmp_path / "none.json")
+    given = install.options(["install"], install.Record())
+    assert given.options == {name: usual for name, (usual, *_) in install.OPTIONS.items()} and not given.yes

@@ -1,14 +1,17 @@
 """hub/SECURITY.md, sentence by sentence: what one learner tries against another, both real users of the system."""
 
 import ast
+import contextlib
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import people
+import pytest
 import requests
 import websocket
 from people import CONNECT, attack, wait_for
@@ -128,8 +131,10 @@ def test_nobody_enters_anothers_network(hub, pair):
 
 def test_shared_memory_is_closed(hub, pair):
     victim, attacker, theirs, known = pair
-    for where in (f"/dev/shm/{known['memory'].lstrip('/')}", f"/proc/{known['pid']}/root/dev/shm"):
-        assert attack(theirs, f"open({where!r}, 'rb').read(1)") == "PermissionError"
+    own = f"/dev/shm/{known['memory'].lstrip('/')}"
+    assert known["run"](f"print(os.path.exists({own!r}))") == "True"
+    assert attack(theirs, f"open({own!r}, 'rb').read(1)") == "FileNotFoundError" and not Path(own).exists()
+    assert attack(theirs, f"open('/proc/{known['pid']}/root/dev/shm', 'rb').read(1)") == "PermissionError"
     made = known["run"]("import subprocess; print(subprocess.check_output(['ipcmk', '-M', '64'], text=True))")
     number = re.search(r"\d+$", made)[0]
     segments = "print(open('/proc/sysvipc/shm').read())"
@@ -216,6 +221,25 @@ def logged_in(hub, learner):
     return session
 
 
+def test_nobody_logs_in_without_the_password_or_from_outside_the_group(hub, pair, monkeypatch):
+    victim, attacker, theirs, known = pair
+    for name, password in ((victim.name, "guessed"), (victim.name, ""), ("root", "guessed"), ("nobody", ""), ("no-such-user", "x")):
+        session = requests.Session()
+        session.get(f"{hub.address}/hub/login", timeout=30)
+        form = {"username": name, "password": password, "_xsrf": session.cookies.get("_xsrf")}
+        said = session.post(f"{hub.address}/hub/login", data=form, timeout=30)
+        assert said.status_code == 403 and "Invalid username or password" in said.text, (name, said.status_code)
+    # Of whom PAM is asked at all: who guesses at root's password is not told that it is right.
+    from members import Members
+
+    asked = []
+    monkeypatch.setattr("jupyterhub.auth.PAMAuthenticator.authenticate", lambda self, handler, data: asked.append(data["username"]))
+    door = Members(allowed_groups={hub.accounts.group})
+    for name in (victim.name, "root", "nobody", "no-such-user"):
+        door.authenticate(None, {"username": name, "password": "x"})
+    assert asked == [victim.name]
+
+
 def test_a_forged_request_is_refused(hub, pair):
     victim, attacker, theirs, known = pair
     session = logged_in(hub, victim)
@@ -295,6 +319,20 @@ def test_a_link_in_place_of_ones_own_socket_leads_nowhere(hub, pair):
     assert requests.get(f"{attacker.url}/api/kernels", headers=attacker.headers(), timeout=30).status_code == 200
 
 
+@pytest.mark.parametrize("method", ["DELETE", "OPTIONS", "POST"])
+def test_a_request_hidden_in_anothers_body_is_asked_of_nobody(hub, method):
+    """Its answer would be given to the next who asks: http-proxy says of some bodies that there are none, and sends them."""
+    hidden = "GET /hub/hidden HTTP/1.1\r\nHost: hub\r\n\r\n"
+    body = f"{len(hidden):x}\r\n{hidden}\r\n0\r\n\r\n"
+    asked = f"{method} /hub/api/ HTTP/1.1\r\nHost: hub\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n{body}"
+    for _ in range(5):
+        with socket.create_connection(("127.0.0.1", hub.port), 10) as line:
+            line.sendall(asked.encode())
+            assert line.recv(100).startswith(b"HTTP/1.1 ")
+            after = [requests.get(f"{hub.address}/hub/api/", timeout=30) for _ in range(4)]
+        assert [each.status_code for each in after] == [200] * 4 and all(each.json()["version"] for each in after)
+
+
 def test_the_proxys_own_interface_is_closed(hub, pair):
     victim, attacker, theirs, known = pair
     assert theirs(CONNECT.format(path=str(hub.folder / "proxy" / "api.sock"))) == "Permission denied"
@@ -310,6 +348,44 @@ def test_a_learner_makes_no_device_and_changes_no_control_group(hub, pair):
     limits = [path for path in found if path.is_file()]
     assert [path for path in limits if path.name.startswith(("devices", "memory"))], "no limits: then this test shows nothing"
     assert not [path for path in limits if attacker.as_user("test", "-w", path).returncode == 0]
+
+
+def test_the_systems_own_services_cannot_be_asked_from_a_server(hub, pair):
+    """systemd starts a program outside of the allotment for whoever asks it by D-Bus; munge is busy with whoever connects."""
+    victim, attacker, theirs, known = pair
+    listening = Path("/run") / f"ringtree-{hub.name}"
+    with socket.socket(socket.AF_UNIX) as service:
+        try:
+            service.bind(str(listening))
+            listening.chmod(0o666)
+            service.listen()
+            connect = CONNECT.format(path=str(listening))
+            assert attacker.as_user(sys.executable, "-c", connect).stdout.strip() == "connected", "then this test shows nothing"
+            for path in (listening, Path("/var/run") / listening.name):
+                assert theirs(CONNECT.format(path=str(path))) == "No such file or directory"
+        finally:
+            listening.unlink(missing_ok=True)
+    for where in ("/run", "/dev/shm"):
+        tried = f"import subprocess; print(subprocess.run(['umount', {where!r}], capture_output=True, text=True).returncode != 0)"
+        assert theirs(tried) == "True"
+    # Whatever else listens at a path: the hub's own socket; in these tests Slurm's, and other tests' hubs.
+    paths = {line.split()[-1] for line in Path("/proc/net/unix").read_text().splitlines() if "/" in line.split()[-1]}
+    scan = f"""
+import socket
+for path in {sorted(paths)!r}:
+    try:
+        socket.socket(socket.AF_UNIX).connect(path)
+        print(path)
+    except OSError:
+        pass
+"""
+    answers = set(theirs(scan).split())
+    assert str(hub.folder / "sockets" / "hub.sock") in answers, answers
+    of_hubs = str(hub.folder.parent / "ringtree-hub-")
+    assert not [path for path in answers if not path.startswith(of_hubs)], answers
+    own = f"{hub.folder}/run/{attacker.name}/"
+    mine = {path.removeprefix(f"{hub.folder}/") for path in answers if path.startswith(str(hub.folder)) and not path.startswith(own)}
+    assert {path.partition("/")[0] for path in mine} <= {"sockets", "munge", "node"}, answers  # Slurm's asks the kernel who is there
 
 
 def test_a_server_makes_no_namespace_and_gets_no_rights(hub, pair):
@@ -328,6 +404,28 @@ def test_the_course_and_the_hubs_programs_can_be_changed_by_no_learner(hub, pair
         assert where.exists()
         found = attacker.as_user("find", where, "-writable", "-not", "-type", "l")
         assert not found.stdout, found.stdout[:200]
+
+
+def test_a_root_that_gives_folders_away_follows_no_link(hub, pair):
+    """The teacher's folders are made again at each upgrade; what lies there may lead anywhere by then."""
+    victim, attacker, theirs, known = pair
+    import layout
+
+    state = hub.folder / "another"
+    state.mkdir()
+    kept = state / "kept"
+    kept.mkdir(mode=0o700)
+    layout.make_exchange(state, attacker.name)
+    course = state / "exchange" / "rings-and-trees"
+    modes = {each.name: each.stat().st_mode & 0o7777 for each in course.iterdir()}
+    assert modes == {"outbound": 0o755, "inbound": 0o3733, "feedback": 0o711}
+    for laid in (course / "outbound", course):
+        moved = attacker.as_user("sh", "-c", f"mv {laid} {laid}-before && ln -s {kept} {laid}")
+        assert moved.returncode == 0, moved.stderr
+        with contextlib.suppress(OSError, subprocess.CalledProcessError):
+            layout.make_exchange(state, attacker.name)
+        assert (kept.stat().st_uid, kept.stat().st_mode & 0o7777) == (0, 0o700) and not list(kept.iterdir())
+        attacker.as_user("sh", "-c", f"rm {laid} && mv {laid}-before {laid}")
 
 
 def test_anothers_job_can_be_neither_seen_nor_touched_through_slurm(hub, pair):
@@ -361,10 +459,10 @@ def test_anothers_job_can_be_neither_seen_nor_touched_through_slurm(hub, pair):
 
 def test_nobody_is_another_for_slurm(hub, pair):
     victim, attacker, theirs, known = pair
-    socket = f"--socket={hub.folder / 'munge' / 'socket'}"
+    of_munge = f"--socket={hub.folder / 'munge' / 'socket'}"
     for asked in ([], [f"--restrict-uid={victim.uid}"]):
-        made = attacker.as_user("munge", socket, "--no-input", *asked)
-        read = victim.as_user("unmunge", socket, "--keys=UID", input=made.stdout)
+        made = attacker.as_user("munge", of_munge, "--no-input", *asked)
+        read = victim.as_user("unmunge", of_munge, "--keys=UID", input=made.stdout)
         assert f"({attacker.uid})" in read.stdout and str(victim.uid) not in read.stdout, read.stdout + read.stderr
     as_another = attacker.by_slurm("sbatch", f"--uid={victim.uid}", "--wrap=true")
     assert as_another.returncode != 0 and not hub.slurm("squeue", "--noheader", "--states=PENDING"), as_another.stderr
@@ -378,7 +476,7 @@ TELLS = "#!/bin/sh\nid -u >> {mark}\n"
 def test_what_root_runs_takes_nothing_from_a_learners_environment_or_home(hub, pair):
     victim, attacker, theirs, known = pair
     mark = attacker.write("mark", "")
-    for name in ("sed", "scontrol", "grep", "sleep", "mktemp", "rm", "stat", "sinfo"):
+    for name in ("sed", "scontrol", "squeue", "grep", "sleep", "mktemp", "rm", "stat", "sinfo"):
         attacker.as_user("chmod", "700", attacker.write(f"bin/{name}", TELLS.format(mark=mark)))
     settings = attacker.write("settings", TELLS.format(mark=mark))
     script = attacker.write("job.sh", "#!/bin/sh\nrm -f nothing\n")
@@ -403,7 +501,7 @@ def test_a_link_in_tmp_makes_root_write_to_no_other_file(hub, tmp_path):
     kept = tmp_path / "kept"
     kept.write_text("whole")
     lost = Path(f"/tmp/ringtree-{hub.name}-0-lost")
-    fakes = {"scontrol": "echo JobState=PENDING is UP", "sleep": f"touch -d tomorrow {tmp_path}/job_state"}
+    fakes = {"scontrol": "echo is UP", "squeue": "echo PENDING", "sleep": f"touch -d tomorrow {tmp_path}/job_state"}
     fakes["rm"] = f'/bin/rm "$@"; [ -e {tmp_path}/once ] || {{ touch {tmp_path}/once; ln -s {kept} {lost}; }}'
     for name, does in fakes.items():
         (tmp_path / name).write_text(f"#!/bin/sh\n{does}\n")

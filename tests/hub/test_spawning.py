@@ -32,3 +32,13 @@ def test_a_server_cannot_change_the_commands_by_which_the_hub_looks_after_it(hub
 
     (answer,) = people.wait_for(asked, "the hub's answer", 30)
     assert answer.status_code == 404, answer.text
+
+
+def test_who_ends_ones_own_commands_keeps_ones_server_and_its_allotment(hub, learners):
+    """The hub asked Slurm in the learner's name: a command that was ended told it that the job had, and it gave another."""
+    learner = learners(1)
+    learner.start(gpus=1)
+    with learner.kernel() as run:
+        ended = "until=$(($(date +%s) + 14)); while [ $(date +%s) -lt $until ]; do pkill -KILL -u $(id -u) -x 'squeue|runuser'; done"
+        run(f"import subprocess; subprocess.run(['sh', '-c', {ended!r}])")
+        assert learner.ready() and "RUNNING" in hub.admin.job(learner.name)
