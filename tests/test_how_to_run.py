@@ -2,6 +2,8 @@
 
 import importlib.util
 import re
+import shutil
+import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -70,3 +72,44 @@ def test_every_notebooks_page_has_the_line_once():
     for page in PAGES:
         found = BeautifulSoup(page.read_text(encoding="utf-8"), "html.parser").select("p.how-to-run")
         assert len(found) == 1 and page.stem in found[0].get_text(), page.name
+
+
+@pytest.fixture
+def small_book(tmp_path):
+    """Builds a book of two pages by the book's own settings, changed where told, as (pattern, text); returns the two pages."""
+    shutil.copytree(ROOT / "book", tmp_path / "book", ignore=shutil.ignore_patterns("fonts", "mathjax", "__pycache__"))
+    (tmp_path / "book" / "vendor").mkdir(exist_ok=True)
+    (tmp_path / "notebooks").mkdir()
+    shutil.copy(ROOT / "notebooks" / "01-ranks.ipynb", tmp_path / "notebooks")
+    (tmp_path / "_toc.yml").write_text("format: jb-book\nroot: book/setup\nchapters:\n  - file: notebooks/01-ranks\n")
+
+    def build(*changes):
+        settings = (ROOT / "_config.yml").read_text()
+        for pattern, text in changes:
+            settings, found = re.subn(pattern, text, settings)
+            assert found == 1, pattern
+        (tmp_path / "_config.yml").write_text(settings)
+        command = [sys.executable, "-c", "from jupyter_book.cli.main import main; main()", "build", str(tmp_path)]
+        done = subprocess.run(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        assert done.returncode == 0, done.stdout
+        built = [tmp_path / "_build" / "html" / name for name in ("notebooks/01-ranks.html", "book/setup.html")]
+        return [BeautifulSoup(page.read_text(encoding="utf-8"), "html.parser") for page in built]
+
+    return build
+
+
+def test_a_book_that_is_built_again_once_the_settings_name_a_hub_has_the_button_on_its_notebooks_alone(small_book):
+    notebook, other = small_book()
+    assert notebook.select(".article-header-buttons .btn") and not notebook.select(".btn-launch-hub")
+    assert "user-redirect" not in str(notebook) + str(other)
+
+    theirs = "https://git.example.org/course.git"
+    notebook, other = small_book(
+        (r'(?<=hub_address: )""', "https://labs.example.org"),
+        (r"# (hub_course: )\S+", rf"\1{theirs}"),
+    )
+    (button,) = notebook.select(".article-header-buttons a.btn-launch-hub")
+    assert button["href"] == running.link_to_hub("https://labs.example.org", "notebooks/01-ranks", theirs)
+    assert button["title"] == "Run this page on the hub" and button.select("i.fa-rocket")
+    assert button["href"] in [link["href"] for link in notebook.select("p.how-to-run a")]
+    assert not other.select(".btn-launch-hub, .how-to-run")

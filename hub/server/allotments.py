@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import os
 import pwd
+import shlex
 import shutil
 import stat
 import time
@@ -128,6 +129,9 @@ class Allotment(SlurmSpawner):
         return Allotment._listing
 
     async def submit_batch_script(self):
+        """The home is closed first, by its owner: whoever made the account may have left it open."""
+        prefix = self.exec_prefix.format(username=self.user.name)
+        await self.run_command(f"{prefix} chmod go-rwx {shlex.quote(pwd.getpwnam(self.user.name).pw_dir)}")
         try:
             job = await super().submit_batch_script()
         except RuntimeError as error:

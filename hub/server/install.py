@@ -28,6 +28,7 @@ STATE = Path("/var/lib/ringtree-hub")
 SETTINGS = Path("/etc/ringtree-hub/environment")
 SLURM = Path("/etc/slurm")
 UNITS = Path("/etc/systemd/system")
+SSH = Path("/etc/ssh/sshd_config.d/ringtree-hub.conf")
 RECORD = STATE / "private" / "installed.json"
 GRADING = SETTINGS.with_name("grading")
 MORE = SETTINGS.with_name("jupyterhub_config.py")  # an administrator's own
@@ -186,9 +187,10 @@ class Slurm:
         )
 
     def undo(self, record):
-        for name in record.get("slurm", []):
-            (SLURM / name).unlink(missing_ok=True)
-            if (kept := SLURM / f"{name}.before-ringtree-hub").exists():
+        for name in machine.FILES:
+            if name in record.get("slurm", []):
+                (SLURM / name).unlink(missing_ok=True)
+            if (kept := SLURM / f"{name}.before-ringtree-hub").exists():  # also where `do` was cut off
                 kept.rename(SLURM / name)
         for folder in record.get("folders", []):
             shutil.rmtree(folder, ignore_errors=True)
@@ -214,6 +216,54 @@ class Leave:
             namespaces.KEPT.unlink(missing_ok=True)
             if namespaces.loaded():
                 namespaces.unload()
+
+
+class Ssh:
+    """Whoever is on this server by ssh is in no allotment, and can open every GPU: so learners get a tunnel to the hub at most."""
+
+    TEXT = """\
+# Made by `make hub` for the course "Rings and Trees": learners may have a tunnel to the hub, and nothing else.
+Match Group {group} User *,!{teacher}
+    ForceCommand /usr/sbin/nologin
+    PermitTTY no
+    AllowTcpForwarding local
+    PermitOpen {host}:{port}
+    AllowStreamLocalForwarding no
+    AllowAgentForwarding no
+    X11Forwarding no
+    PermitTunnel no
+    PermitUserRC no
+Match all
+"""
+
+    def __init__(self, given):
+        hub = urlsplit(given.address)
+        port = hub.port or {"http": 80, "https": 443}[hub.scheme]
+        self.text = self.TEXT.format(group=GROUP, teacher=given.teacher, host="127.0.0.1", port=port)
+        self.wanted = given.ssh == "tunnel" and SSH.parent.is_dir()
+
+    def plan(self, record):
+        there = SSH.read_text() if SSH.exists() else ""
+        if self.wanted and there != self.text:
+            return f"let learners have a tunnel to the hub by ssh, and nothing else, by {SSH} (ARGS=\"--ssh all\" leaves ssh as it is)"
+        return f"take {SSH} away" if there and not self.wanted else None
+
+    def do(self, record):
+        if not self.wanted:
+            return self.undo(record)
+        SSH.write_text(self.text)
+        record.note(ssh=str(SSH))
+        _read_again()
+
+    def undo(self, record):
+        if record.get("ssh"):
+            SSH.unlink(missing_ok=True)
+            _read_again()
+
+
+def _read_again():
+    if has_systemd():
+        subprocess.run(["systemctl", "try-reload-or-restart", "ssh"], check=False)
 
 
 class State:
@@ -246,7 +296,11 @@ class State:
         record.note(state=True)
 
     def undo(self, record):
-        shutil.rmtree(SETTINGS.parent, ignore_errors=True)
+        """An administrator's own file stays."""
+        for path in (SETTINGS, GRADING):
+            path.unlink(missing_ok=True)
+        if SETTINGS.parent.is_dir() and not any(SETTINGS.parent.iterdir()):
+            SETTINGS.parent.rmdir()
 
 
 def write_settings(path, settings):
@@ -360,7 +414,7 @@ class Units:
             run("systemctl", "daemon-reload")
 
 
-STEPS = (Packages, Programs, Accounts, Slurm, Leave, State, Units)
+STEPS = (Packages, Programs, Accounts, Ssh, Slurm, Leave, State, Units)
 
 
 def agreed(question, given):
@@ -411,7 +465,7 @@ def install(given):
     address = spoken(given.address)
     print(f"Done. The hub answers at {address}; the course: {address}{layout.course_link(STATE)}")
     print(f"The teacher is {given.teacher}, who logs in as soon as there is a password: passwd {given.teacher}")
-    print(f"A learner: useradd --create-home --groups={GROUP} --shell=/bin/bash NAME; chmod 700 ~NAME; passwd NAME")
+    print(f"A learner: useradd --create-home --groups={GROUP} --shell=/bin/bash NAME; passwd NAME")
     if not has_systemd():
         print(f"No systemd runs here: start {', '.join(SERVICES)} yourself, as their units say.")
 
@@ -473,10 +527,10 @@ def remove(given):
     if not record:
         sys.exit(f"`make hub` has set nothing up here: there is no {RECORD}.")
     print("This will end every learner's server and remove")
-    for what in ("units", "slurm", "profile", "group", "user", "teacher", "programs", "packages"):
+    for what in ("units", "slurm", "ssh", "profile", "group", "user", "teacher", "programs", "packages"):
         if record.get(what):
             print(f"  - {what}: {record[what] if isinstance(record[what], str) else ', '.join(record[what])}")
-    print(f"  - {STATE}, with the hub's database, and {SETTINGS.parent}")
+    print(f"  - {STATE}, with the hub's database, {SETTINGS} and {GRADING}")
     print("Homes stay, with what learners have done.")
     if not agreed("Remove it?", given):
         sys.exit("Nothing was changed.")
@@ -495,6 +549,7 @@ OPTIONS = {
     "teacher": ("teacher", str, "who hands out the labs and marks them; made, if there is no such user"),
     "sharers": (4, int, "how many learners may share a core"),
     "hours": (12, int, "the longest that a learner may ask for"),
+    "ssh": ("tunnel", str, "what learners may have by ssh: a tunnel to the hub, or all"),
 }
 
 
@@ -504,7 +559,7 @@ def options(words, record):
     asked.add_argument("what", choices=("install", "remove"))
     asked.add_argument("--yes", action="store_true", default=False, help="do not ask")
     for name, (usual, kind, what) in OPTIONS.items():
-        asked.add_argument(f"--{name}", type=kind, help=f"{what} (at first {usual})" if usual else what)
+        asked.add_argument(f"--{name}", type=kind, choices=["tunnel", "all"] if name == "ssh" else None, help=f"{what} (at first {usual})" if usual else what)
     said, last = vars(asked.parse_args(words)), dict(record.get("options", {}))
     if not said.get("address", "https").startswith("https"):
         last |= {"certificate": None, "key": None}

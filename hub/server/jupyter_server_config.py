@@ -3,8 +3,9 @@
 nbgitpuller clones whatever repository a link names to wherever it says. A neighbour's link, followed once, could so lay a
 program where the learner's next server starts it: here a link brings the course into its folder, and nothing else.
 
-A page of JupyterLab asks for its kernels every few seconds as long as it is in view, and jupyter_server takes that for work,
-and the end of an idle kernel too. So GPUs would stay with whoever has left: here what only reads is no work.
+A page of JupyterLab asks for its kernels every few seconds as long as it is in view, and stores how it looks; jupyter_server
+takes that for work, and the end of an idle kernel too. So GPUs would stay with whoever has left. Here work is what cells and
+terminals do, and what changes a file, a kernel or a terminal.
 """
 
 import os
@@ -32,7 +33,8 @@ note_activity, end_if_idle = APIHandler.update_api_activity, MappingKernelManage
 
 
 def update_api_activity(self):
-    if self.request.method not in ("GET", "HEAD", "OPTIONS"):
+    of_the_server = self.request.path.startswith(f"{self.base_url}api/")  # JupyterLab's own are below lab/api/
+    if of_the_server and self.request.method not in ("GET", "HEAD", "OPTIONS"):
         note_activity(self)
 
 

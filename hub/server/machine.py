@@ -108,7 +108,7 @@ def fill(into, *, gpus, memory, cards=(), **values):
     values: what else the templates name.
     """
     kept = max(1024, int(memory) // 10)
-    devices = {"gpu": gpus, "rdma": cards}
+    devices = {"gpu": gpus, "nic": cards}
     there = ",".join(f"{kind}:{len(paths)}" for kind, paths in devices.items() if paths)
     values |= {
         "memory": int(memory) - kept,

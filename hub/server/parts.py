@@ -121,6 +121,7 @@ class Hub:
         self.pretended = gpus
         pretended = [str(self.folder / "gpus" / f"gpu{number}") for number in range(gpus or 0)]
         self.gpus = machine.find_gpus() if gpus is None else pretended
+        self.cards = machine.find_cards() if gpus is None else [str(self.folder / "gpus" / "uverbs0")]
         self.accounts, self.leave = None, contextlib.ExitStack()
         self.sockets = {"munge": "munge/socket", "hub": "sockets/hub.sock"}  # a part with one is waited for
 
@@ -276,9 +277,10 @@ class Hub:
     # ------------------------------------------------------------ what they need
 
     def _pretend_gpus(self):
-        """Device files with NVIDIA's number, which no driver answers: Slurm allots and refuses them as it would GPUs."""
-        for number, path in enumerate(self.gpus):
-            os.mknod(path, 0o666 | 0o020000, os.makedev(195, number))
+        """Device files with NVIDIA's number, and one with InfiniBand's, which no driver answers: Slurm allots and refuses them."""
+        devices = {path: os.makedev(195, number) for number, path in enumerate(self.gpus)}
+        for path, device in (devices | {path: os.makedev(231, 192) for path in self.cards}).items():
+            os.mknod(path, 0o666 | 0o020000, device)
             os.chmod(path, 0o666)
 
     def _configure(self):
@@ -286,6 +288,7 @@ class Hub:
             self.folder,
             **machine.look_at_machine(),
             gpus=self.gpus,
+            cards=self.cards,
             node=self.name,
             controller_port=self.slurm_ports[0],
             node_port=self.slurm_ports[1],

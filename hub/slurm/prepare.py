@@ -80,7 +80,7 @@ def main():
         slurm_conf=given.slurm_conf,
     )
     settings = given.state / "private" / "environment"
-    install.write_settings(settings, variables)
+    install.write_settings(settings, variables | {"RINGTREE_HUB_MORE": str(settings.with_name("jupyterhub_config.py"))})
     for name, text in units(given, settings, proxy):
         (given.units / f"{name}.service").write_text(text)
     print(f"Settings: {settings}. Start it: systemctl daemon-reload && systemctl enable --now ringtree-proxy ringtree-hub")

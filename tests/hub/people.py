@@ -4,7 +4,6 @@ import functools
 import json
 import os
 import pwd
-import re
 import subprocess
 import time
 import uuid
@@ -13,6 +12,7 @@ from pathlib import Path
 
 import requests
 import websocket
+from sampling import held_in
 
 PATIENCE = 150  # seconds, on two busy cores
 
@@ -116,10 +116,9 @@ class Learner:
 
     def gpus(self):
         """The GPUs that Slurm says the running job holds: a set of numbers."""
-        told = self.hub.slurm("scontrol", "show", "job", "--detail", self.hub.admin.job(self.name).split()[0])
-        found = re.search(r"GRES=gpu\S*\(IDX:([\d,-]+)\)", told)
-        spans = [span.split("-") for span in found[1].split(",")] if found else []
-        return {number for span in spans for number in range(int(span[0]), int(span[-1]) + 1)}
+        job = self.hub.admin.job(self.name).split()[0]
+        told = self.hub.slurm("scontrol", "--details", "--oneliner", "show", "job", job)
+        return held_in(told).get(int(job), set())
 
     def processes(self):
         """This user's processes, by number: their command lines."""

@@ -1,12 +1,16 @@
 """A learner's whole way: log in, choose GPUs, get the course, do a lab, log out."""
 
 import json
+import os
 import re
 import shutil
 from pathlib import Path
 
+import nbformat
 import people
+import requests
 
+HUB = Path(os.environ.get("RINGTREE_HUB", "hub"))
 ROOT = Path(__file__).resolve().parent.parent.parent
 LAB = "labs/release/01-ranks-and-groups/ranks-and-groups.ipynb"
 ANSWERED = ROOT / LAB.replace("release", "source")
@@ -98,3 +102,58 @@ def test_the_doctor_tells_what_slurm_gave(hub, learners):
     for topic in ("memory", "cores", "threads", "shared memory", "open files", "processes", "ports", "stale ranks"):
         assert told[topic]["state"] != "wrong", told[topic]
     assert "4096 allowed" in told["processes"]["seen"], told["processes"]
+
+
+def test_a_job_that_takes_all_gpus_says_what_is_wrong_with_them(hub, learners):
+    """`make hub` ends with it. Pretended GPUs are allotted, and PyTorch opens none."""
+    import install
+
+    told = install.gpus_tried(HUB, learners(1).name, 4, {"SLURM_CONF": str(hub.folder / "slurm.conf")})
+    assert [each for each in told if re.search(r"Slurm: job \d+: 4 GPUs .*PyTorch sees 0 GPUs", each)], told
+    learners(2).start(gpus=1)
+    (told,) = install.gpus_tried(HUB, learners(1).name, 4, {"SLURM_CONF": str(hub.folder / "slurm.conf")})
+    assert "could not be tried" in told, told
+
+
+WRITER = """
+import pathlib, subprocess, sys
+subprocess.run([sys.executable, {course!r}, sys.argv[1]], check=True)
+for name, begins, instead in {changes!r}:
+    path = pathlib.Path(sys.argv[1], name)
+    text = path.read_text() if path.exists() else ""
+    path.write_text(text.replace(begins, instead, 1) if begins else instead)
+"""
+
+
+def test_what_a_learner_changed_stays_when_the_course_changes(hub, learners, tmp_path):
+    import layout
+
+    learner, course = learners(3), Path(learners(3).home, "course")  # who has no course yet
+    learner.start()
+
+    def follow():
+        asked = {"repo": f"file://{hub.folder / 'course.git'}", "branch": "main", "targetpath": "course"}
+        answer = requests.get(f"{learner.url}/git-pull/api", headers=learner.headers(), params=asked, timeout=120)
+        assert '"phase": "finished"' in answer.text, answer.text
+
+    follow()
+    stub = "raise NotImplementedError"
+    gone = next(each.relative_to(course) for each in sorted(course.glob("labs/release/*/*.ipynb")) if each.name not in LAB)
+    for name, begins, instead in (("README.md", "# ", "# Mine: "), (LAB, stub, "answer = 41; raise NotImplementedError"), ("new.md", "", "mine")):
+        text = (course / name).read_text() if begins else ""
+        learner.write(f"course/{name}", text.replace(begins, instead, 1) if begins else instead)
+    learner.as_user("rm", course / gone)
+    changes = [("README.md", "# ", "# Theirs: "), (LAB, stub, "theirs = 1; raise NotImplementedError"), ("new.md", "", "theirs")]
+    changes.append(("Makefile", "", "# new"))
+    writer = tmp_path / "writer.py"
+    writer.write_text(WRITER.format(course=str(ROOT / "book" / "course.py"), changes=changes))
+    try:
+        layout.publish_course(hub.folder, writer)
+        follow()
+        assert (course / "README.md").read_text().startswith("# Mine: ")
+        assert "answer = 41" in (course / LAB).read_text() and nbformat.read(course / LAB, 4).cells
+        assert "mine" in {path.read_text() for path in course.glob("new*.md")}, list(course.glob("new*"))
+        assert "theirs" == (course / "new.md").read_text() and (course / "Makefile").read_text() == "# new", "nothing new has come"
+        assert (course / gone).exists()  # what was removed is brought again: so a learner begins anew
+    finally:
+        layout.publish_course(hub.folder, ROOT / "book" / "course.py")

@@ -29,6 +29,23 @@ def test_two_learners_hold_different_gpus_and_can_open_no_others(hub, learners):
         assert all("No such device" in said[number] for number in held[learner]), said
 
 
+FILLS = "import sys; kept = [b'x' * 2**28 for _ in range(int(sys.argv[1]))]; print(len(kept))"
+
+
+def test_a_server_without_gpus_opens_none_and_is_held_to_its_memory_and_cores(hub, learners):
+    learner = learners(1)
+    learner.start(gpus=0, gib=2)
+    with learner.kernel() as run:
+        said = {path: run(OPEN.format(path=path)) for path in [*hub.gpus, *hub.cards]}
+        assert set(said.values()) == {"Operation not permitted"} and len(said) == 5, said
+        assert run("print(len(os.sched_getaffinity(0)))") == "1" and os.cpu_count() > 1
+        run("import subprocess, sys")
+        fills = "print(subprocess.run([sys.executable, '-c', {!r}, '{}'], capture_output=True, text=True))"
+        fits, ended = (run(fills.format(FILLS, quarters)) for quarters in (4, 12))
+        assert "returncode=0" in fits and "returncode=-9" in ended, (fits, ended)
+        assert run("print('still here')") == "still here"
+
+
 def test_who_asks_for_more_than_is_free_sees_the_place_and_gets_what_is_freed(hub, chromium, learners):
     first, second, third = learners(1), learners(2), learners(3)
     first.start(gpus=4)

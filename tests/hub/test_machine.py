@@ -30,8 +30,8 @@ def test_what_slurm_was_told_of_a_node_is_read_again(tmp_path):
     gpus, cards = ["/dev/nvidia0", "/dev/nvidia1"], ["/dev/infiniband/uverbs0"]
     machine.fill(tmp_path, **LOOKED_UP, address="127.0.1.1", gpus=gpus, cards=cards, sharers=4, hours=1, **REST)
     assert machine.node_in(tmp_path / "slurm.conf") == {"CPUs": 2, "RealMemory": 8000 - 1024, "gpus": 2, "sharers": 4}
-    assert " Gres=gpu:2,rdma:1 " in (tmp_path / "slurm.conf").read_text()
-    wanted = [f"Name=gpu File={path}" for path in gpus] + ["Name=rdma File=/dev/infiniband/uverbs0"]
+    assert " Gres=gpu:2,nic:1 " in (tmp_path / "slurm.conf").read_text()
+    wanted = [f"Name=gpu File={path}" for path in gpus] + ["Name=nic File=/dev/infiniband/uverbs0"]
     assert (tmp_path / "gres.conf").read_text().splitlines()[-3:] == wanted
     conf = tmp_path / "slurm.conf"
     conf.write_text("# NodeName=x RealMemory=1\nNodeName=a CPUs=8 RealMemory=21503 State=UNKNOWN\nNodeName=b RealMemory=4096\n")

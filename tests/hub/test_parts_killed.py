@@ -1,6 +1,7 @@
 """Each part of a hub killed in turn: who is told what, what comes back, and that no GPU is given twice."""
 
 import time
+from pathlib import Path
 
 import pytest
 import requests
@@ -53,12 +54,33 @@ def test_a_part_killed_and_started_again_takes_no_learners_work(hub, learners, p
     wait_for(hub.answers, "the hub to answer")
     wait_for(learner.ready, "the hub to know the server", 60)
     wait_for(lambda: "RUNNING" in hub.admin.job(learner.name), "Slurm to answer", 60)
-    assert len(learner.gpus()) == 2
+    assert len(learner.gpus()) == 2 and folders_of_jobs(hub) and groups_of_jobs(hub)
     wait_for(lambda: reaches(learner), "the way to the server", 60)
     with learner.kernel(number) as run:
         assert run("print(kept + 1)") == "42"
     if part == "slurmd":
         wait_for(learners(2).ready, "who asked meanwhile to have a server")
+    nothing_is_left(hub, learner, learners(2))
+
+
+def nothing_is_left(hub, *learners):
+    """Once their servers are stopped, and no other runs; Slurm clears away while a job is ending, and a little after."""
+    for learner in learners:
+        hub.admin.stop(learner.name)
+    until = time.monotonic() + 20
+    while left := [*folders_of_jobs(hub), *groups_of_jobs(hub), *(told for each in learners if (told := each.processes()))]:
+        assert time.monotonic() < until, left
+        time.sleep(0.3)
+
+
+def folders_of_jobs(hub):
+    return list(Path("/tmp").glob(f"ringtree-{hub.name}-*"))
+
+
+def groups_of_jobs(hub):
+    """Slurm's control groups of jobs: of version 1, one for each kind, or of version 2."""
+    groups = Path("/sys/fs/cgroup")
+    return [*groups.glob(f"*/slurm_{hub.name}/uid_*/job_*"), *groups.glob(f"**/{hub.name}_slurmstepd.scope/job_*")]
 
 
 def reaches(learner):
@@ -81,6 +103,7 @@ def test_a_controller_killed_soon_after_a_submission_gives_no_gpu_twice(hub, lea
         time.sleep(0.2)
     wait_for(lambda: first.ready() or second.ready(), "one of them to have the GPUs")
     assert holds(first) != holds(second)
+    nothing_is_left(hub, first, second)
 
 
 def holds(learner):

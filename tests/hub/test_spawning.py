@@ -3,8 +3,11 @@
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
 
+import layout
 import people
 import requests
+from jupyterhub.app import JupyterHub
+from traitlets.config.loader import PyFileConfigLoader
 
 
 def test_commands_in_a_learners_name_have_none_of_the_hubs_variables(hub, monkeypatch):
@@ -14,6 +17,29 @@ def test_commands_in_a_learners_name_have_none_of_the_hubs_variables(hub, monkey
     with ThreadPoolExecutor() as aside:  # a browser of another test has a loop of its own in this thread
         said = aside.submit(asyncio.run, Allotment().run_command("env")).result()
     assert "PATH=" in said and "secret" not in said
+
+
+MORE = """
+c.JupyterHub.authenticator_class = "dummy"
+c.DummyAuthenticator.allow_all = True
+c.Allotment.req_cpus = 3
+"""
+
+
+def test_what_an_administrator_says_otherwise_holds_another_authenticator_too(hub, monkeypatch, tmp_path):
+    more = tmp_path / "jupyterhub_config.py"
+    more.write_text(MORE)
+    for name, value in (hub._environment() | {"RINGTREE_HUB_MORE": str(more)}).items():
+        monkeypatch.setenv(name, value)
+    said = PyFileConfigLoader(str(layout.CONFIG)).load_config()
+    assert said.Allotment.req_cpus == 3
+    door = JupyterHub(config=said).authenticator_class(config=said)
+    with ThreadPoolExecutor() as aside:
+        logged_in = aside.submit(asyncio.run, door.get_authenticated_user(None, {"username": "anybody", "password": ""})).result()
+    assert logged_in["name"] == "anybody"
+    monkeypatch.delenv("RINGTREE_HUB_MORE")
+    usual = PyFileConfigLoader(str(layout.CONFIG)).load_config()
+    assert usual.JupyterHub.authenticator_class.__name__ == "Members" and "3" not in str(usual.Allotment.req_cpus)
 
 
 def test_a_server_cannot_change_the_commands_by_which_the_hub_looks_after_it(hub, learners):

@@ -129,7 +129,8 @@ def test_who_waits_is_told_and_an_interrupt_takes_the_job_out(cluster, learner, 
     try:
         waits = program()
         told = waits.stdout.readline()
-        assert re.match(r"Slurm's job \d+ is in the queue: waiting until enough is free\.", told), told
+        waiting = "waiting until enough is free|it waits, or, where Slurm keeps accounts"  # the second of Slurm 23.11, which keeps none
+        assert re.match(rf"Slurm's job \d+ is in the queue: ({waiting})", told), told
         waits.send_signal(signal.SIGINT)
         assert "taken out of the queue; ringtree.start asks for it anew" in waits.stdout.read()
         wait_for(lambda: not cluster.admin.job(learner.name), "the job to leave the queue", 10)
@@ -212,7 +213,7 @@ def ask(cluster, url, **how):
     return subprocess.run(asked, capture_output=True, text=True).stdout.strip()
 
 
-def test_a_server_may_tell_its_port_and_nothing_else(cluster, learner):
+def test_a_server_may_tell_its_port_and_nothing_else_and_a_killed_one_leaves_no_folder(cluster, learner):
     learner.start(gib=2)
     with learner.kernel() as run:
         token = run("import os; print(os.environ['JUPYTERHUB_API_TOKEN'])")
@@ -221,4 +222,15 @@ def test_a_server_may_tell_its_port_and_nothing_else(cluster, learner):
         answer = requests.post(f"{cluster.address}/hub/api/batchspawner", json=body, headers=headers, timeout=30)
         assert answer.status_code == 400, (body, answer.text)
     assert learner.ready()
+    there = [name for node in cluster.nodes for name in in_tmp(node)]
+    assert there, "the server has no temporary folder: then the rest shows nothing"
+    cluster.slurm("scancel", "--signal=KILL", "--full", cluster.admin.job(learner.name).split()[0])
+    wait_for(lambda: not cluster.admin.job(learner.name), "the job to end")
+    wait_for(lambda: not [name for node in cluster.nodes for name in in_tmp(node)], "all folders of jobs to go", 20)
     cluster.admin.stop(learner.name)
+
+
+def in_tmp(node):
+    """Folders of jobs in a node's /tmp."""
+    listed = subprocess.run([*node.command, "ls", "/tmp"], capture_output=True, text=True, check=True).stdout.split()
+    return [name for name in listed if name.startswith("ringtree-")]

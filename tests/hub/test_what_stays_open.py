@@ -44,14 +44,29 @@ def test_a_server_reaches_no_network(hub, pair):
         assert attack(theirs, f"socket.create_connection({where}, 5)") in ("OSError", "ConnectionRefusedError")
 
 
-def test_over_ssh_a_job_has_more_gpus_but_never_anothers_and_the_hosts_network(hub, pair):
+def test_over_ssh_a_session_opens_every_gpu_and_a_job_has_more_of_them_and_the_hosts_network(hub, pair):
     victim, attacker, theirs, known = pair
-    opens = "".join(f"( : < {path} ) 2>&1 | grep -q 'not permitted' && echo refused;" for path in hub.gpus)
-    told = attacker.by_slurm("srun", "--gres=gpu:2", "--mem=200M", "bash", "-c", f"readlink /proc/self/ns/net; {opens} true")
+    opens = [f"( : < {path} ) 2>&1 | grep -q 'not permitted' && echo refused;" for path in hub.gpus]
+    bare = attacker.as_user("sh", "-c", f"{' '.join(opens)} ( : < {hub.gpus[min(victim.gpus())]} )")
+    assert "refused" not in bare.stdout and "No such device" in bare.stderr, bare.stdout + bare.stderr  # opened: no driver answers
+    script = f"readlink /proc/self/ns/net; {' '.join(opens)} true"
+    told = attacker.by_slurm("srun", "--gres=gpu:2", "--mem=200M", "bash", "-c", script)
     assert told.stdout.count("refused") == 2, told.stdout + told.stderr
     assert told.stdout.split()[0] == os.readlink("/proc/self/ns/net") != theirs("print(os.readlink('/proc/self/ns/net'))")
     more = attacker.by_slurm("srun", "--gres=gpu:3", "--mem=200M", "--immediate=1", "true")
     assert more.returncode != 0, "each server holds one GPU: three are not free"
+
+
+def test_wrong_passwords_are_answered_one_after_the_other(hub, pair):
+    victim, attacker, theirs, known = pair
+    session = requests.Session()
+    session.get(f"{hub.address}/hub/login", timeout=30)
+    for number in range(3):
+        form = {"username": victim.name, "password": f"guess {number}", "_xsrf": session.cookies.get("_xsrf")}
+        assert session.post(f"{hub.address}/hub/login", data=form, timeout=60).status_code == 403
+    form["password"] = victim.password
+    assert session.post(f"{hub.address}/hub/login", data=form, timeout=60).url.startswith(f"{hub.address}/"), "locked out"
+    assert session.get(f"{hub.address}/hub/home", timeout=30).url.endswith("/hub/home")
 
 
 def test_a_neighbour_sees_that_somebody_works(hub, pair):
