@@ -1,14 +1,20 @@
 """Marks in two processes: what an answer earns, it gets, and nothing that it does besides changes that."""
 
 import copy
+import errno
 import json
+import logging
 import os
+import pwd
 import re
 import shutil
 import subprocess
 import sys
 import textwrap
 import time
+from datetime import datetime
+from pathlib import Path
+from types import SimpleNamespace
 
 import nbformat
 import numpy as np
@@ -24,7 +30,7 @@ from test_labs import ANSWERS, EXERCISES, LABS, NAMES, Notebook, learners_cells,
 from ringtree.errors import UsageError
 from ringtree.labs.exercise import Answer
 from ringtree.labs.judging import judge
-from ringtree.labs.marking import notebook, processes
+from ringtree.labs.marking import collecting, notebook, processes
 from ringtree.labs.marking.autograding import Restore
 from ringtree.labs.marking.encoding import Decoder, Encoder, NotUnderstood, TrustingDecoder, Unknown
 from ringtree.labs.marking.notebook import cells_of, mark_exercise, plain, records_of, verdict_of, with_hidden
@@ -707,3 +713,121 @@ def test_nbgrader_gives_the_points_that_functions_earn_and_leaves_no_process(cou
     assert "Check of two_rings" in shown and "Your answer" in shown and "A ring for each card" in shown
     assert not re.search(r"\$|{admonition}|Hint 1|Test cell|How far you have come|Out\[", shown), "the learner has the lab's text"
     assert 'name="viewport"' in page and "white-space: pre-wrap" in page, "it is read on a phone, too"
+
+
+# ---------------------------------------------------------------- nbgrader's exchange
+
+ME = pwd.getpwuid(os.getuid()).pw_name
+OTHER, THIRD = [each.pw_name for each in pwd.getpwall() if each.pw_name != ME and each.pw_uid < 65534][:2]
+only_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can make files of other users")
+
+
+@pytest.fixture
+def inbound(tmp_path):
+    (tmp_path / "exchange" / "a-course" / "outbound" / "clinic").mkdir(parents=True)
+    (tmp_path / "exchange" / "a-course" / "outbound" / "clinic" / "lab.ipynb").touch()
+    (tmp_path / "exchange" / "a-course" / "inbound").mkdir()
+    return tmp_path / "exchange" / "a-course" / "inbound"
+
+
+def submit(inbound, who, minute, size=10_000_000, owner=None):
+    """What `nbgrader submit` leaves; the notebook is a hole of so many bytes."""
+    folder = inbound / name_of(who, minute)
+    folder.mkdir()
+    (folder / collecting.SECRET).write_text("0" * 64)
+    (folder / "lab.ipynb").touch()
+    os.truncate(folder / "lab.ipynb", size)
+    if (owner or who) != ME:
+        for path in (folder, *folder.iterdir()):
+            shutil.chown(path, owner or who)
+
+
+def at(minute):
+    return f"2026-01-01 00:{minute:02}:00.0 UTC"
+
+
+def name_of(who, minute):
+    return f"{who}+clinic+{at(minute)}+a"
+
+
+@pytest.fixture
+def collect(tmp_path, inbound, monkeypatch, caplog):
+    """Collects as a teacher does: the `copies` made, the time of what lies in `submitted` by learner, the lines `said`."""
+    from nbgrader.coursedir import CourseDirectory
+
+    copies, start = [], collecting.ExchangeCollect.start
+
+    def look(self):
+        copies.extend(path.name for path in Path(self.root, "a-course", "inbound").iterdir())
+        start(self)
+
+    monkeypatch.setattr(collecting, "_sees_all_users", lambda: True)  # these tests may run where there are few
+    monkeypatch.setenv("PATH", os.path.dirname(sys.executable), prepend=os.pathsep)  # nbgrader starts programs of its own
+    monkeypatch.setattr(collecting.ExchangeCollect, "start", look)
+
+    def collect(**options):
+        coursedir = CourseDirectory(root=str(tmp_path), course_id="a-course", assignment_id="clinic")
+        options |= dict(coursedir=coursedir, root=str(inbound.parent.parent), log=logging.getLogger("collect"))
+        collecting.CollectOwn(**options).start()
+        stamps = (tmp_path / "submitted").glob("*/clinic/timestamp.txt")
+        said = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+        return SimpleNamespace(copies=copies, taken={path.parent.parent.name: path.read_text() for path in stamps}, said=said)
+
+    return collect
+
+
+def test_of_all_that_a_learner_submits_one_is_copied_when_it_is_collected(inbound, collect):
+    for minute in range(20):
+        submit(inbound, ME, minute)
+    found = collect()
+    assert found.copies == [name_of(ME, 19)] and found.taken == {ME: at(19)} and not found.said
+
+
+def test_what_cannot_be_collected_gives_way_to_what_came_before_it_and_some_of_it_is_told(inbound, collect):
+    for minute in range(16):
+        submit(inbound, ME, minute, 1 if minute == 2 else 10_000_001)
+    found = collect()
+    assert found.taken == {ME: at(2)}
+    why = "is not collected: its lab.ipynb has more than 10000000 bytes"
+    assert found.said == [*(f"{name_of(ME, minute)} {why}" for minute in range(15, 5, -1)), f"Of {ME} 3 more are not collected"]
+
+
+@only_root
+def test_who_submits_under_anothers_name_hides_nothing_of_theirs(inbound, collect):
+    submit(inbound, OTHER, 1)
+    submit(inbound, OTHER, 2, 10_000_001)
+    for minute in range(3, 18):
+        submit(inbound, OTHER, minute, owner=THIRD)
+    found = collect()
+    assert found.taken == {OTHER: at(1)}
+    assert f"Of {THIRD} 5 more are not collected" in found.said
+    assert f"{name_of(OTHER, 2)} is not collected: its lab.ipynb has more than 10000000 bytes" in found.said
+
+
+@only_root
+def test_a_copy_for_which_there_is_no_room_keeps_nobody_elses_from_being_collected(inbound, collect, monkeypatch):
+    write = Path.write_bytes
+
+    def full(path, data):
+        if ME in path.parent.name and path.suffix == ".ipynb":
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(path, data)
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    for who in (OTHER, ME, THIRD):
+        submit(inbound, who, 1)
+        submit(inbound, who, 2)
+    found = collect()
+    assert found.taken == {OTHER: at(2), THIRD: at(2)}  # nor what was submitted before, which is not what is meant to count
+    assert found.said == [f"{name_of(ME, 2)} is not collected: it could not be copied: [Errno 28] No space left on device"]
+
+
+def test_what_came_in_time_is_collected_before_what_came_late_where_nbgrader_is_asked_to(tmp_path, inbound, collect):
+    from nbgrader.api import Gradebook
+
+    for minute in (1, 2, 3, 4):
+        submit(inbound, ME, minute, 10_000_001 if minute == 2 else 1)
+    with Gradebook(f"sqlite:///{tmp_path}/gradebook.db", "a-course") as gradebook:
+        gradebook.add_assignment("clinic", duedate=datetime(2026, 1, 1, 0, 2))
+    assert collect(before_duedate=True).taken == {ME: at(1)}
+    assert collect(update=True).taken == {ME: at(4)}

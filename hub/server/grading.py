@@ -42,7 +42,7 @@ unshare --user --map-root-user --map-auto --mount -- /bin/sh -c '
     {python} -m nbgrader autograde {assignment} --student={student} --force && cat {stamp} > {done}
 """
 WHY = {
-    "TIMEOUT": f"it took more than {MINUTES} minutes",
+    "TIMEOUT": f"it took more than {MINUTES} minute{'s' * (MINUTES != 1)}",
     "OUT_OF_MEMORY": f"it took more than {GIB} GiB",
     "CANCELLED": "its job was cancelled",
     "NODE_FAIL": "the server went down",

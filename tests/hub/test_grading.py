@@ -1,13 +1,14 @@
 """nbgrader on the hub: a lab goes out and comes back marked, and a bad submission harms nobody else's.
 
 One run of the whole way serves all tests here: two learners' submissions by the exchange, and beside them, as if collected,
-bad ones of each kind. It takes some minutes, for seven kernels and seven judges on two cores.
+bad ones of each kind. It takes some minutes, for eight kernels and seven judges on two cores.
 """
 
 import re
 import shutil
 import sys
 import textwrap
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
@@ -36,11 +37,12 @@ BAD = {  # a cell that comes before the answers, whether `shift` is right, and t
             except BaseException: pass
     """, True, 2),
     "forks": ("""
-        import os, time
-        for _ in range(20):
-            try: os.fork()
-            except OSError: break
-        time.sleep(600)
+        import os
+        started = []
+        try:
+            for _ in range(700): started.append(os.posix_spawn("/bin/sleep", ["sleep", "300"], {}))
+        except OSError as error: print(error.strerror)
+        print("had", len(started), "at once")
     """, True, None),
     "prints": ("""
         import os, sys
@@ -48,9 +50,14 @@ BAD = {  # a cell that comes before the answers, whether `shift` is right, and t
         for _ in range(100): os.write(1, b"z" * 10**6)
         sys.__stderr__.write("z" * 10**7)
     """, True, 2),
-    "eats": ("kept = [bytearray(2**28) for _ in range(1000)]", True, None),
+    "eats": ("""
+        kept = []
+        while len(kept) < 48:
+            kept.append(b"x" * 2**27)
+            print("has", 128 * len(kept), "MiB", flush=True)
+    """, True, None),
     "reads": ("""
-        import glob, os
+        import glob, os, resource
         def tried(path):
             try: return len(os.listdir(path) if os.path.isdir(path) else open(path).read())
             except OSError as error: return error.strerror
@@ -58,6 +65,7 @@ BAD = {  # a cell that comes before the answers, whether `shift` is right, and t
             print("tried", each, tried(each), "end")
         seen = [path for where in ("/home/*", "/tmp/*", "/proc/[0-9]*") for path in glob.glob(where)]
         print("seen", sorted(seen), os.getuid(), os.getgroups())
+        print("limits", *map(resource.getrlimit, (resource.RLIMIT_CPU, resource.RLIMIT_FSIZE, resource.RLIMIT_CORE)))
     """, True, 2),
     "patches": ("""
         import os, signal
@@ -70,19 +78,23 @@ BAD = {  # a cell that comes before the answers, whether `shift` is right, and t
         os.kill(1, signal.SIGKILL)  # that from which the ranks are forked, or the kernel
     """, False, 1),
 }  # fmt: skip
+# Each such cell ends by an interrupt when its time is over: a few take minutes, and what asks to end is not heard.
+STAYS = "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nwhile True: pass"
 
 
-@pytest.fixture(scope="module")
-def four_at_once(hub):
-    """The part that marks, killed and started again: most of a job is waiting, and there are many."""
+def start_part(hub, **settings):
+    """Start the part that marks; what runs of it still does what it was asked to, and is asked no more."""
+    socket = hub.folder / "grading" / "socket"
+    socket.unlink(missing_ok=True)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("RINGTREE_GRADING_AT_ONCE", "4")
-        hub.kill("grading")
+        for name, value in settings.items():
+            patch.setenv(f"RINGTREE_GRADING_{name}", str(value))
         hub.restart("grading")
+    people.wait_for(socket.exists, "the part that marks")
 
 
 @pytest.fixture(scope="module")
-def way(hub, everyone, four_at_once):
+def way(hub, everyone):
     """The whole way of one assignment; what was seen on it, by name."""
     if not shutil.which("newuidmap"):
         pytest.skip("no newuidmap found, by which a submission runs as a user of its own: apt install uidmap")
@@ -90,7 +102,7 @@ def way(hub, everyone, four_at_once):
     honest, attacker, course = everyone(1), everyone(2), Path(teacher.home, "teaching")
     seen = dict(teacher=teacher, honest=honest, attacker=attacker, course=course)
     for learner in (teacher, honest):
-        hub.admin.start(learner.name, gib=4)
+        hub.admin.start(learner.name, gib=2)
     for learner in (teacher, honest):
         people.wait_for(learner.ready, f"{learner.name}'s server")
     before = leftovers(hub, teacher)
@@ -104,7 +116,7 @@ def way(hub, everyone, four_at_once):
     release = Path(honest.home, ASSIGNMENT, f"{LAB}.ipynb")
     assert release.exists(), fetched
     stub = release.read_text()
-    write(honest, release, handed_in(stub, RANKS, right=True))
+    write(honest, release, handed_in(stub, RANKS))
     submitted = command(honest, honest.home, f"nbgrader submit {ASSIGNMENT}")
     assert "Submitted as" in submitted, submitted
     attack(hub, attacker, honest, course)
@@ -115,9 +127,23 @@ def way(hub, everyone, four_at_once):
     told = dict(places=[str(each) for each in places], gradebook=str(course / "gradebook.db"))
     for who, (cell, right, _) in BAD.items():
         cell = textwrap.dedent(cell).format(**told) if "!r}" in cell else textwrap.dedent(cell)
-        as_if_collected(teacher, course, who, handed_in(stub, cell, right))
+        as_if_collected(teacher, course, who, handed_in(stub, cell, right=right))
     as_if_collected(teacher, course, "unreadable", "no notebook")
-    seen["graded"] = command(teacher, course, f"grade {ASSIGNMENT}")
+    hub.kill("grading")
+    seen["no part"] = command(teacher, course, f"grade {ASSIGNMENT}")
+    start_part(hub, AT_ONCE=4)  # most of a job is waiting, and there are many
+    with ThreadPoolExecutor(1) as aside:
+        graded = aside.submit(command, teacher, course, f"grade {ASSIGNMENT}")
+        people.wait_for(lambda: "ringtree-grading" in hub.slurm("squeue", "--format=%j"), "the first job")
+        as_if_collected(teacher, course, "stays", handed_in(stub, *[STAYS] * 5))
+        first = hub.parts["grading"]
+        start_part(hub, MINUTES=1)
+        seen["stays"] = command(teacher, course, f"grade {ASSIGNMENT} stays")
+        seen["graded"] = graded.result()
+    first.kill()
+    first.wait()
+    hub.kill("grading")
+    start_part(hub)
     seen["direct"] = command(teacher, course, f"nbgrader autograde {ASSIGNMENT} --student=hangs --force")
     seen["again"] = command(teacher, course, f"grade {ASSIGNMENT} {honest.name} nobody")
     returned = command(teacher, course, f"nbgrader generate_feedback {ASSIGNMENT} && nbgrader release_feedback {ASSIGNMENT}")
@@ -141,13 +167,13 @@ def short_lab():
     return nbformat.writes(notebook)
 
 
-def handed_in(stub, cell, right):
+def handed_in(stub, *cells, right=True):
     notebook = nbformat.reads(stub, 4)
     solutions = {each.id: each.source for each in nbformat.reads(short_lab(), 4).cells}
     for each in notebook.cells:
         if each.id.endswith("-repair"):
             each.source = WRONG if each.id == "shift-repair" and not right else solutions[each.id]
-    notebook.cells.insert(1, new_code_cell(cell))
+    notebook.cells[1:1] = [new_code_cell(each) for each in cells]
     return nbformat.writes(notebook)
 
 
@@ -251,10 +277,34 @@ def test_a_lab_goes_out_and_comes_back_marked(way):
 @pytest.mark.parametrize("who", BAD)
 def test_a_bad_submission_gets_what_its_functions_earn(way, who):
     points = BAD[who][2]
-    wanted = r"(\d of 2|no marks: it took .*)" if points is None else f"{points} of 2"
+    wanted = r"(\d of 2|no marks: it took more than 3 GiB)" if points is None else f"{points} of 2"
     assert re.search(rf"^{who}: {wanted}$", way["graded"], re.MULTILINE), way["graded"]
     written = [path for kind in ("autograded", "grading") for path in (way["course"] / kind).rglob("*") if who in str(path)]
     assert all(path.stat().st_size < 10**6 for path in written if path.is_file())
+
+
+def test_a_submission_has_fewer_than_512_processes_at_once(way):
+    told = outputs(way["course"], "forks")
+    had = re.search(r"^had (\d+) at once$", told, re.MULTILINE)
+    assert had and 100 < int(had[1]) < 512 and "Resource temporarily unavailable" in told, told
+
+
+def test_a_submission_that_takes_all_memory_has_no_more_than_its_job(way):
+    most = max(map(int, re.findall(r"^has (\d+) MiB$", outputs(way["course"], "eats"), re.MULTILINE)))
+    assert 1024 < most < 3 * 1024, most
+
+
+def test_a_submission_has_a_limit_of_processor_time_and_of_a_file(way):
+    assert "limits (900, 900) (67108864, 67108864) (0, 0)" in outputs(way["course"], "reads")
+
+
+def test_a_submission_that_goes_on_is_ended_when_its_jobs_time_is_over(way):
+    assert way["stays"].splitlines()[-1] == "stays: no marks: it took more than 1 minute", way["stays"]
+    assert not (way["course"] / "autograded" / "stays" / ASSIGNMENT).exists()
+
+
+def test_grade_says_that_the_part_that_marks_is_gone(way):
+    assert way["no part"].startswith("The hub's part that marks does not answer: ask the administrator")
 
 
 def test_what_cannot_be_marked_is_told_with_the_place_to_look_at(way):
@@ -291,10 +341,12 @@ def test_feedback_shows_what_a_function_was_given(way):
     assert "should return" in page
 
 
-def test_who_is_told_a_submissions_name_reads_it_and_its_time_is_the_learners_to_write(hub, way):
+def test_who_is_told_a_submissions_name_may_do_all_with_it_and_its_time_is_the_learners_to_write(hub, way):
     inbound = hub.folder / "exchange" / COURSE / "inbound"
     theirs = next(inbound.glob(f"{way['honest'].name}+*+*+[!f]*"))
     assert way["attacker"].as_user("cat", theirs / f"{LAB}.ipynb").returncode == 0
+    for one, other in ((f"{LAB}.ipynb", "taken"), ("taken", f"{LAB}.ipynb")):  # away, and back
+        assert way["attacker"].as_user("mv", theirs / one, theirs / other).returncode == 0
     assert (theirs / "timestamp.txt").stat().st_uid == way["honest"].uid
     assert list(inbound.glob(f"{way['attacker'].name}+*+large")), "a file of a gigabyte, by who has handed in nothing"
 

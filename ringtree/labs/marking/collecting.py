@@ -7,11 +7,14 @@ then gives away; it takes a submission for whoever its name says; and one bad na
 import os
 import pwd
 import re
+import shutil
 import stat
 import tempfile
-from contextlib import contextmanager
+from collections import defaultdict
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from nbgrader.api import Gradebook, MissingEntry
 from nbgrader.exchange.default import ExchangeCollect
 from nbgrader.utils import parse_utc
 from traitlets import Integer
@@ -29,6 +32,7 @@ class CollectOwn(ExchangeCollect):
     """`nbgrader collect`, of what each learner has submitted as themselves: the notebooks of the assignment, as they are."""
 
     most = Integer(10_000_000, help="Bytes that a notebook may have.").tag(config=True)
+    most_told = Integer(10, help="Of one learner's submissions that are not taken; the others are counted.").tag(config=True)
 
     def start(self):
         if not _sees_all_users():
@@ -41,19 +45,48 @@ class CollectOwn(ExchangeCollect):
             super().start()
 
     def _take_over(self, inbound, into):
+        """One submission of each learner: who submits ten thousand has one copied, and fills nobody's disk."""
         release = Path(self.root, self.coursedir.course_id, "outbound", self.coursedir.assignment_id)
         wanted = [path.name for path in release.glob("*.ipynb")]
-        for entry in sorted(os.scandir(inbound), key=lambda each: each.name):
-            told = NAME.fullmatch(entry.name)
-            if told and told["assignment"] == self.coursedir.assignment_id:
-                try:
-                    files = {name: data for name, data in self._read(entry.path, told, wanted)}
-                except (Refused, OSError) as refused:
-                    self.log.warning("%s is not collected: %s", entry.name, refused)
-                    continue
-                (into / entry.name).mkdir()
-                for name, data in files.items():
-                    (into / entry.name / name).write_bytes(data)
+        due = self._due()
+        for owner, found in _by_owner(inbound, self.coursedir.assignment_id).items():
+            # Newest first; and where nbgrader is to prefer what came in time, whatever came late after that.
+            found.sort(key=lambda told: (due is None or told["time"] <= due, told["time"]), reverse=True)
+            self._take_first(owner, found, inbound, wanted, into)
+
+    def _due(self):
+        """The time until which a submission counts before later ones, as names have it; None where it does not matter."""
+        if not self.before_duedate:
+            return None
+        with Gradebook(self.coursedir.db_url, self.coursedir.course_id) as gradebook:
+            try:
+                date = gradebook.find_assignment(self.coursedir.assignment_id).duedate
+            except MissingEntry:
+                return None
+        return date and f"{date:%Y-%m-%d %H:%M:%S.%f} UTC"
+
+    def _take_first(self, owner, found, inbound, wanted, into):
+        """The first of an owner's submissions that can be taken; what comes after it is not looked at."""
+        refused = 0
+        for told in found:
+            name = told[0]
+            try:
+                files = dict(self._read(inbound / name, told, wanted))
+            except (Refused, OSError) as why:
+                refused += 1
+                if refused <= self.most_told:
+                    self.log.warning("%s is not collected: %s", name, why)
+                continue
+            try:
+                (into / name).mkdir()
+                for file, data in files.items():
+                    (into / name / file).write_bytes(data)
+            except OSError as why:  # the disk's trouble: an older one would not be what this learner has handed in
+                shutil.rmtree(into / name, ignore_errors=True)
+                self.log.warning("%s is not collected: it could not be copied: %s", name, why)
+            break
+        if refused > self.most_told:
+            self.log.warning("Of %s %d more are not collected", _name_of(owner), refused - self.most_told)
 
     def _read(self, path, told, wanted):
         """(name, bytes) of each file to take over. Raises Refused. Nothing is opened twice: its learner may change it."""
@@ -77,6 +110,20 @@ class CollectOwn(ExchangeCollect):
                 yield name, _content(folder, name, owner, self.most)
 
 
+def _by_owner(inbound, assignment):
+    """What is said to be of an assignment, by who owns it, whoever its name says: {user: [its name, taken apart]}.
+
+    So what others lay under a learner's name counts among theirs.
+    """
+    found = defaultdict(list)
+    for entry in os.scandir(inbound):
+        told = NAME.fullmatch(entry.name)
+        if told and told["assignment"] == assignment:
+            with suppress(OSError):  # taken back meanwhile
+                found[entry.stat(follow_symlinks=False).st_uid].append(told)
+    return found
+
+
 def _sees_all_users():
     """Whether this process is in no namespace of users, as a server of the hub is: there everybody else is "nobody"."""
     first, _, count = Path("/proc/self/uid_map").read_text().split()[:3]
@@ -98,11 +145,12 @@ def _content(folder, name, owner, most):
         about = os.fstat(file)
         if not stat.S_ISREG(about.st_mode) or about.st_uid != owner:
             raise Refused(f"its {name} is no file of {_name_of(owner)}'s")
-        with os.fdopen(os.dup(file), "rb") as text:
-            data = text.read(most + 1)
-        if len(data) > most:
-            raise Refused(f"its {name} has more than {most} bytes")
-        return data
+        if about.st_size <= most:  # thousands that are too large cost no reading
+            with os.fdopen(os.dup(file), "rb") as text:
+                data = text.read(most + 1)
+            if len(data) <= most:  # it may have grown
+                return data
+        raise Refused(f"its {name} has more than {most} bytes")
 
 
 def _name_of(user):
