@@ -60,7 +60,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--learners", type=int, default=20)
     parser.add_argument("--gpus", type=int, default=4, help="how many to pretend (4)")
-    parser.add_argument("--sharers", type=int, default=10, help="how many learners may share a core (10)")
+    parser.add_argument("--sharers", type=int, default=4, help="how many learners may share a core (4, as `make hub` sets it)")
     parser.add_argument("--gib", type=int, default=2, help="the memory that each asks for, in GiB (2)")
     parser.add_argument("--save", type=Path, metavar="FILE", help="write the figures there, as JSON")
     options = parser.parse_args()
