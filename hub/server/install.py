@@ -395,6 +395,8 @@ class Units:
         if has_systemd():
             run("systemctl", "daemon-reload")
             run("systemctl", "enable", *SERVICES)
+            # A slurmd that still has the old files would tell the new controller of other GPUs, and it closes the node.
+            run("systemctl", "stop", "slurmd")
             run("systemctl", "restart", *SERVICES)
 
     def undo(self, record):
@@ -478,8 +480,10 @@ def not_yet(address, patience):
     anybodys = ssl._create_unverified_context()  # the certificate has a name, and this asks an address
     until = time.monotonic() + patience
     while True:
-        slurm = subprocess.run(["sinfo", "--noheader", "--format=%T"], capture_output=True, text=True, check=False)
-        if not re.search("idle|mixed|allocated", slurm.stdout):
+        slurm = subprocess.run(["sinfo", "--noheader", "--format=%T %E"], capture_output=True, text=True, check=False)
+        if re.match("drain.* gres/", slurm.stdout):  # closed over GPUs that were missing or new; if they still are, it closes again
+            subprocess.run(["scontrol", "update", "nodename=server", "state=resume"], check=False)
+        if not re.match("idle|mixed|allocated", slurm.stdout):
             told = f"Slurm has no node ready ({(slurm.stderr or slurm.stdout).strip()}): see /var/log/slurm."
         else:
             try:

@@ -216,7 +216,8 @@ def test_where_systemd_runs_services_are_started_anew_and_ended_before_their_uni
         asked.unlink()
         return [(line, int(units)) for line, units in zip(lines[::2], lines[1::2]) if not line.endswith(" ssh")]
 
-    started = [("systemctl daemon-reload", 3), (f"systemctl enable {services}", 3), (f"systemctl restart {services}", 3)]
+    told = ["daemon-reload", f"enable {services}", "stop slurmd", f"restart {services}"]  # with the old files no slurmd goes on
+    started = [(f"systemctl {each}", 3) for each in told]
     first_time(programs)
     assert done() == started
     make_hub()

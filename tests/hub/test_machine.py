@@ -109,8 +109,15 @@ def test_what_does_not_answer_yet_is_said_and_where_to_look(monkeypatch, answers
     assert re.match("Slurm has no node ready .*Unable to contact.*: see /var/log/slurm", install.not_yet(answers, 0))
     told.stdout = "down"
     assert install.not_yet(answers, 0).startswith("Slurm has no node ready")
-    told.stdout = "mixed"
+    told.stdout = "mixed none"
     assert install.not_yet(answers, 0) is None
+    asked = []
+    monkeypatch.setattr(install.subprocess, "run", lambda command, **_: asked.append(command) or told)
+    for told.stdout, opens in (("drained gres/gpu count reported lower than configured (0 < 4)", True), ("drained by hand", False)):
+        asked.clear()
+        assert install.not_yet(answers, 0).startswith("Slurm has no node ready")
+        assert (["scontrol", "update", "nodename=server", "state=resume"] in asked) == opens
+    told.stdout = "idle none"
     assert "The hub does not answer at http://127.0.0.1:1/hub/api/" in install.not_yet("http://127.0.0.1:1", 0)
 
 
