@@ -481,7 +481,8 @@ def not_yet(address, patience):
     until = time.monotonic() + patience
     while True:
         slurm = subprocess.run(["sinfo", "--noheader", "--format=%T %E"], capture_output=True, text=True, check=False)
-        if re.match("drain.* gres/", slurm.stdout):  # closed over GPUs that were missing or new; if they still are, it closes again
+        # The node had fewer GPUs, or less memory, than was written before; if it has fewer now, Slurm closes it again.
+        if re.match("drain.* (gres/|Low )", slurm.stdout):
             subprocess.run(["scontrol", "update", "nodename=server", "state=resume"], check=False)
         if not re.match("idle|mixed|allocated", slurm.stdout):
             told = f"Slurm has no node ready ({(slurm.stderr or slurm.stdout).strip()}): see /var/log/slurm."

@@ -113,7 +113,9 @@ def test_what_does_not_answer_yet_is_said_and_where_to_look(monkeypatch, answers
     assert install.not_yet(answers, 0) is None
     asked = []
     monkeypatch.setattr(install.subprocess, "run", lambda command, **_: asked.append(command) or told)
-    for told.stdout, opens in (("drained gres/gpu count reported lower than configured (0 < 4)", True), ("drained by hand", False)):
+    reasons = {"gres/gpu count reported lower than configured (0 < 4)": True, "Low RealMemory": True, "by hand": False}
+    for reason, opens in reasons.items():
+        told.stdout = f"drained {reason}"
         asked.clear()
         assert install.not_yet(answers, 0).startswith("Slurm has no node ready")
         assert (["scontrol", "update", "nodename=server", "state=resume"] in asked) == opens
