@@ -507,9 +507,11 @@ def gpus_tried(hub, user, gpus, environment=None):
     """
     if not gpus:
         return []
-    asked = ["srun", f"--gres=gpu:{gpus}", f"--mem={GIB_A_GPU * gpus}G", "--time=3", "--immediate=20", "--job-name=ringtree-hub", "--chdir=/"]
-    asked = ["runuser", "-u", user, "--", *asked, *DOCTOR.format(hub=hub, gpus=gpus).split()]
-    told = subprocess.run(asked, capture_output=True, text=True, check=False, env=os.environ | (environment or {}))
+    variables = os.environ | (environment or {})
+    there = machine.node_in(variables.get("SLURM_CONF", SLURM / "slurm.conf"))["RealMemory"]
+    asked = ["srun", f"--gres=gpu:{gpus}", f"--mem={min(1024 * GIB_A_GPU * gpus, there)}M", "--time=5", "--immediate=20"]
+    asked = ["runuser", "-u", user, "--", *asked, "--job-name=ringtree-hub", "--chdir=/", *DOCTOR.format(hub=hub, gpus=gpus).split()]
+    told = subprocess.run(asked, capture_output=True, text=True, check=False, env=variables)
     try:
         found = json.loads(told.stdout)
     except ValueError:
