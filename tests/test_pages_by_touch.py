@@ -40,7 +40,7 @@ def test_a_drawer_hides_the_page_under_it_and_leaves_no_label_over_the_buttons(o
         assert ground.startswith("rgb(") or "/" not in ground and ground != "rgba(0, 0, 0, 0)", ground
         page.keyboard.press("Escape")
         page.wait_for_selector("dialog[open]", state="detached")
-        page.tap(".bd-header-article .search-button", timeout=3000)
+        page.tap(".bd-header-article .search-button")
         page.wait_for_selector("#pst-search-dialog[open]")
 
 

@@ -6,7 +6,6 @@ from concurrent.futures import ThreadPoolExecutor
 import layout
 import people
 import requests
-from jupyterhub.app import JupyterHub
 from traitlets.config.loader import PyFileConfigLoader
 
 
@@ -27,6 +26,8 @@ c.Allotment.req_cpus = 3
 
 
 def test_what_an_administrator_says_otherwise_holds_another_authenticator_too(hub, monkeypatch, tmp_path):
+    from jupyterhub.app import JupyterHub
+
     more = tmp_path / "jupyterhub_config.py"
     more.write_text(MORE)
     for name, value in (hub._environment() | {"RINGTREE_HUB_MORE": str(more)}).items():
