@@ -566,7 +566,8 @@ def options(words, record):
     asked.add_argument("what", choices=("install", "remove"))
     asked.add_argument("--yes", action="store_true", default=False, help="do not ask")
     for name, (usual, kind, what) in OPTIONS.items():
-        asked.add_argument(f"--{name}", type=kind, choices=["tunnel", "all"] if name == "ssh" else None, help=f"{what} (at first {usual})" if usual else what)
+        choices = ["tunnel", "all"] if name == "ssh" else None
+        asked.add_argument(f"--{name}", type=kind, choices=choices, help=f"{what} (at first {usual})" if usual else what)
     said, last = vars(asked.parse_args(words)), dict(record.get("options", {}))
     if not said.get("address", "https").startswith("https"):
         last |= {"certificate": None, "key": None}
