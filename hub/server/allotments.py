@@ -231,6 +231,6 @@ class Enclosed(Allotment):
         await self.submit_batch_script()
         while (status := await self.query_job_status()) != JobStatus.RUNNING or not self.listens():
             if status == JobStatus.NOTFOUND:
-                raise RuntimeError(f"Slurm no longer knows job {self.job_id}: {self.job_status or 'it has ended'}")
+                raise RuntimeError(f"Slurm no longer knows job {self.job_id}: {self.job_status or 'it has ended'}. Ask again in a minute.")
             await asyncio.sleep(self.startup_poll_interval)
         return f"http+unix://{quote(str(self.socket), safe='')}"

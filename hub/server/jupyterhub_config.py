@@ -47,6 +47,7 @@ c.ConfigurableHTTPProxy.api_url = f"http+unix://{quote(str(STATE / 'proxy' / 'ap
 # ------------------------------------------------------------ what a learner gets
 c.JupyterHub.spawner_class = Enclosed
 c.JupyterHub.concurrent_spawn_limit = 0
+c.JupyterHub.tornado_settings = {"slow_spawn_timeout": 0}  # the place in the queue is shown at once
 c.Enclosed.folders = str(STATE / "run")
 c.Enclosed.proxy_group = os.environ["RINGTREE_HUB_PROXY_GROUP"]
 c.Allotment.total_gpus = int(os.environ["RINGTREE_HUB_GPUS"])

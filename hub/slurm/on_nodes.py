@@ -28,10 +28,11 @@ export CUDA_VISIBLE_DEVICES=${CUDA_VISIBLE_DEVICES-}
 export TMPDIR=$(mktemp -d "/tmp/ringtree-$SLURMD_NODENAME-$SLURM_JOB_ID-XXXXXX")
 address=$(getent ahostsv4 "$SLURMD_NODENAME" | { read -r first rest; echo "$first"; })
 export JUPYTERHUB_SERVICE_URL=${JUPYTERHUB_SERVICE_URL/0.0.0.0/$address}
-# Slurm's first signal reaches the server too, which then stops its kernels; what it leaves is removed after it.
-trap : TERM
-{{cmd}} &
-until wait $! || ! kill -0 $! 2>/dev/null; do :; done
+# Slurm's first signal reaches this script alone, and is handed on: the server then stops its kernels. What it leaves is
+# removed after it.
+trap 'kill "$server" 2>/dev/null' TERM
+{{cmd}} & server=$!
+until wait "$server" || ! kill -0 "$server" 2>/dev/null; do :; done
 rm -rf "$TMPDIR"
 """
 

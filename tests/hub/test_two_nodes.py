@@ -114,6 +114,8 @@ def test_sixteen_ranks_on_two_nodes_from_a_learners_server(cluster, learner, oth
         told = next(each["message"] for each in cluster.admin.progress(other.name) if "queue" in each.get("message", ""))
         assert told.startswith("In the queue: place 1 of 1. You asked for 1 GPU; 4 of 4 are free."), told
     cluster.admin.stop(learner.name)
+    ended = Path(learner.home, ".ringtree-hub", "server.log").read_text()
+    assert "received signal 15, stopping" in ended, ended  # by itself: its kernels are stopped, and its folder removed
     wait_for(lambda: not cluster.admin.job(learner.name), "the ranks to end with the server that they belong to", 60)
     wait_for(other.ready, "the other to get a server, once a node is free")
     cluster.admin.stop(other.name)
@@ -155,6 +157,7 @@ def test_why_slurm_ended_the_ranks_is_told_and_they_are_stopped(cluster, learner
         assert runs.stdout.readline() == "4 ranks, stopped\n"
     finally:
         subprocess.run([*lost.command, "ip", "link", "set", "eth0", "up"], check=True)
+    cluster.slurm("scontrol", "reconfigure")  # nodes register anew: by itself the lost one would in half a minute
     wait_for(lambda: cluster.slurm("sinfo", "--noheader", "--format=%T %D") == "idle 2", "both nodes", 60)
 
 
