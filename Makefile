@@ -32,6 +32,7 @@ endif
 # Tests, notebooks and hubs wait more than they compute, and so many at a time is what they are tried with.
 WORKERS ?= 2
 TESTERS ?= 3
+HUBS ?= 4
 NBVAL := --nbval --nbval-cell-timeout 300 --nbval-sanitize-with tests/nbval_sanitize.cfg
 
 # What kernels and ranks by the hundred import is compiled once, whatever the machine prefers.
@@ -118,7 +119,7 @@ hub-demo: $(HUB)/ready
 	@$(HUB_RUN) $(HUB)/server/demo.py --course book/course.py $(ARGS)
 
 test-hub: $(HUB)/ready
-	@RINGTREE_HUB=$(abspath $(HUB)) $(HUB_RUN) -m pytest $(or $(ARGS),-n $(TESTERS) --dist loadfile --no-loadscope-reorder tests/hub)
+	@RINGTREE_HUB=$(abspath $(HUB)) $(HUB_RUN) -m pytest -o faulthandler_timeout=600 $(or $(ARGS),-n $(HUBS) --dist loadfile --no-loadscope-reorder tests/hub)
 
 # npm would keep compiled programs in /tmp, and take from there what anybody may have laid: root does without.
 $(HUB)/installed: hub/server/requirements.txt $(HUB_LOCK) $(wildcard hub/server/proxy/*.json) requirements.txt requirements.lock requirements-cuda.lock

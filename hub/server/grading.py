@@ -18,6 +18,7 @@ import socket
 import socketserver
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import suppress
 from pathlib import Path
@@ -149,9 +150,16 @@ def _why(told, log):
     job = told.stdout.partition(";")[0].strip()
     if not job.isdigit():
         return told.stderr.strip() or "Slurm takes no job"
+    until = time.monotonic() + 60
+    while (state := _state(job)) == "COMPLETING" and time.monotonic() < until:
+        time.sleep(0.5)
+    return WHY.get(state, f"see {log}")
+
+
+def _state(job):
+    """Slurm's word for it: COMPLETING until the last process has ended, and only then why; empty if it knows no such job."""
     shown = subprocess.run(["scontrol", "show", "job", job], capture_output=True, text=True).stdout
-    state = re.search(r"JobState=(\w+)", shown)
-    return WHY.get(state and state[1], f"see {log}")
+    return "".join(re.findall(r"JobState=(\w+)", shown)[:1])
 
 
 # ------------------------------------------------------------ inside: the teacher's terminal

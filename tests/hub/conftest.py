@@ -19,7 +19,7 @@ ONLY_HERE = "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"
 
 
 # Minutes each, most of them waiting: what begins with them is done soonest.
-LONG = ("test_grading.py", "test_two_nodes.py", "test_parts_killed.py", "test_allotments.py")
+LONG = ("test_grading.py", "test_two_nodes.py", "test_parts_killed.py", "test_controller_killed.py", "test_allotments.py")
 
 
 def pytest_configure(config):
