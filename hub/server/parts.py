@@ -79,10 +79,11 @@ class Accounts:
         return name, password
 
     def remove(self):
-        for name in self.made:
-            subprocess.run(["userdel", "--remove", name], capture_output=True)
-        subprocess.run(["userdel", self.proxy], capture_output=True)
-        subprocess.run(["groupdel", self.group], capture_output=True)
+        gone = [["userdel", "--remove", name] for name in self.made]
+        for command in [*gone, ["userdel", self.proxy], ["groupdel", self.group]]:
+            done = subprocess.run(command, capture_output=True, text=True)
+            if done.returncode:
+                print(f"{' '.join(command)} failed, do it yourself: {done.stderr.strip()}", file=sys.stderr)
 
     @staticmethod
     def _made(stem, *command):

@@ -2,6 +2,7 @@
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import layout
 import people
@@ -16,6 +17,37 @@ def test_commands_in_a_learners_name_have_none_of_the_hubs_variables(hub, monkey
     with ThreadPoolExecutor() as aside:  # a browser of another test has a loop of its own in this thread
         said = aside.submit(asyncio.run, Allotment().run_command("env")).result()
     assert "PATH=" in said and "secret" not in said
+
+
+def test_slurm_is_asked_for_its_queue_once_a_second_however_many_wait(hub, monkeypatch):
+    from allotments import Allotment
+
+    asked, now = [], 100.0
+
+    class Counted(Allotment):
+        async def run_command(self, cmd, **_):
+            asked.append(cmd)
+            await asyncio.sleep(0)
+            if len(asked) == 2:
+                raise RuntimeError("away")
+            return f"listing {len(asked)}"
+
+    async def twenty_ask():
+        return await asyncio.gather(*(Counted().listing() for _ in range(20)), return_exceptions=True)
+
+    def ask():
+        monkeypatch.setattr(Allotment, "_turn", asyncio.Lock())  # each loop has its own
+        with ThreadPoolExecutor() as aside:
+            return [str(each) for each in aside.submit(asyncio.run, twenty_ask()).result()]
+
+    for name, value in (("_asked", float("-inf")), ("_listing", None)):
+        monkeypatch.setattr(Allotment, name, value)
+    monkeypatch.setattr("allotments.time", SimpleNamespace(monotonic=lambda: now))
+    assert ask() == ["listing 1"] * 20 and len(asked) == 1
+    now += 1.5
+    assert ask() == ["away", *["Slurm did not answer"] * 19] and len(asked) == 2  # nor more often when it does not answer
+    now += 1.5
+    assert ask() == ["listing 3"] * 20 and len(asked) == 3
 
 
 MORE = """
