@@ -111,7 +111,8 @@ class Allotment(SlurmSpawner):
         return next((status for holds, status in states.items() if holds()), JobStatus.NOTFOUND)
 
     async def cancel_batch_job(self):
-        await self.run_command(f"scancel -u {self.user.name} {self.job_id}")
+        if self.job_id:  # without a number all of the learner's jobs would be meant
+            await self.run_command(f"scancel -u {self.user.name} {self.job_id}")
 
     _asked, _listing, _turn = float("-inf"), None, asyncio.Lock()
 
@@ -132,8 +133,12 @@ class Allotment(SlurmSpawner):
         """The home is closed first, by its owner: whoever made the account may have left it open."""
         prefix = self.exec_prefix.format(username=self.user.name)
         await self.run_command(f"{prefix} chmod go-rwx {shlex.quote(pwd.getpwnam(self.user.name).pw_dir)}")
+        submission = asyncio.ensure_future(super().submit_batch_script())
         try:
-            job = await super().submit_batch_script()
+            job = await asyncio.shield(submission)
+        except asyncio.CancelledError:
+            self._taken_out = asyncio.ensure_future(self.take_out(submission))
+            raise
         except RuntimeError as error:
             why = str(error).strip().splitlines()[-1]
             raise RuntimeError(f"Slurm takes no server now. Ask again in a minute, or tell your administrator: {why}") from error
@@ -141,6 +146,13 @@ class Allotment(SlurmSpawner):
         self.orm_spawner.state = self.get_state()
         self.user.db.commit()
         return job
+
+    async def take_out(self, submission):
+        """Who cancels before Slurm has answered is let go at once; the job leaves the queue when it has got its number."""
+        with contextlib.suppress(RuntimeError):
+            if number := await submission:
+                await self.run_command(f"scancel -u {self.user.name} {number}")
+                self.job_id = "" if self.job_id == number else self.job_id
 
     async def poll(self):
         """Also asked by a hub that was started anew. It cannot go on waiting for a job: one in the queue leaves it at once."""

@@ -1,11 +1,13 @@
 """How the hub starts a server and looks after it: nothing of that is the learner's to change, or to read."""
 
 import asyncio
+import time
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import layout
 import people
+import psutil
 import requests
 from traitlets.config.loader import PyFileConfigLoader
 
@@ -48,6 +50,28 @@ def test_slurm_is_asked_for_its_queue_once_a_second_however_many_wait(hub, monke
     assert ask() == ["away", *["Slurm did not answer"] * 19] and len(asked) == 2  # nor more often when it does not answer
     now += 1.5
     assert ask() == ["listing 3"] * 20 and len(asked) == 3
+
+
+def test_who_cancels_before_slurm_has_answered_leaves_no_job(hub, learners):
+    learner = learners(1)
+    kept = learner.by_slurm("sbatch", "--parsable", "--output=/dev/null", "--wrap=sleep 300").stdout.strip()
+    controller = psutil.Process(hub.parts["slurmctld"].pid)
+    controller.suspend()
+    try:
+        hub.admin.start(learner.name, gpus=1)
+        people.wait_for(lambda: learner.runs("sbatch\0--parsable"), "the submission")
+        with ThreadPoolExecutor() as aside:
+            cancelled = aside.submit(hub.admin.ask, "DELETE", f"users/{learner.name}/server")
+            time.sleep(1)
+            controller.resume()
+            assert cancelled.result().status_code in (202, 204), cancelled.result().text
+    finally:
+        controller.resume()
+    people.wait_for(lambda: not hub.admin.server(learner.name).get("pending"), "the end of it")
+    time.sleep(3)
+    jobs = hub.admin.job(learner.name).splitlines()
+    hub.slurm("scancel", f"--user={learner.name}")
+    assert [each.split()[0] for each in jobs] == [kept], "a server that nobody waits for, or a job of the learner's own is gone"
 
 
 MORE = """
