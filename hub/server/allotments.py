@@ -111,8 +111,7 @@ class Allotment(SlurmSpawner):
         return next((status for holds, status in states.items() if holds()), JobStatus.NOTFOUND)
 
     async def cancel_batch_job(self):
-        if self.job_id:  # without a number all of the learner's jobs would be meant
-            await self.run_command(f"scancel -u {self.user.name} {self.job_id}")
+        await self.run_command(f"scancel -u {self.user.name} {self.job_id}")
 
     _asked, _listing, _turn = float("-inf"), None, asyncio.Lock()
 
@@ -137,7 +136,7 @@ class Allotment(SlurmSpawner):
         try:
             job = await asyncio.shield(submission)
         except asyncio.CancelledError:
-            self._taken_out = asyncio.ensure_future(self.take_out(submission))
+            self._taken_out = asyncio.ensure_future(self.take_out(submission))  # kept: a loop forgets what nobody holds
             raise
         except RuntimeError as error:
             why = str(error).strip().splitlines()[-1]
@@ -150,7 +149,7 @@ class Allotment(SlurmSpawner):
     async def take_out(self, submission):
         """Who cancels before Slurm has answered is let go at once; the job leaves the queue when it has got its number."""
         with contextlib.suppress(RuntimeError):
-            if number := await submission:
+            if number := await submission:  # without one, all of the learner's jobs would be meant
                 await self.run_command(f"scancel -u {self.user.name} {number}")
                 self.job_id = "" if self.job_id == number else self.job_id
 

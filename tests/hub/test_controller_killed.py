@@ -2,7 +2,9 @@
 
 import os
 import signal
+import subprocess
 import time
+from pathlib import Path
 
 import psutil
 import pytest
@@ -15,9 +17,9 @@ def test_a_controller_killed_soon_after_a_submission_gives_no_gpu_twice(hub, lea
     """A controller may so lose a job, and give its number to the next, which the node then ends: who is told so asks again."""
     first, second = learners(1), learners(2)
     hub.admin.start(first.name, gpus=4)
+    assert hub.admin.server(first.name)["pending"] == "spawn", "answered when the server runs, which is long after its submission"
     wait_for(lambda: hub.admin.job(first.name), "the submission")
     time.sleep(after)
-    assert not holds(first), "then it has long been written down"
     hub.kill("slurmctld")
     hub.restart("slurmctld")
     wait_for(lambda: "PARTITION" in hub.slurm("sinfo"), "the controller")
@@ -64,9 +66,9 @@ def steps_of(hub, job):
 
 def test_a_node_closed_over_a_launch_made_twice_is_opened_and_one_that_somebody_closed_is_not(hub):
     close = ["scontrol", "update", f"nodename={hub.name}", "state=drain"]
-    hub.slurm(*close, "reason=Duplicate jobid")
+    assert not hub.slurm(*close, "reason=Duplicate jobid")
     wait_for(lambda: "drain" not in hub.slurm("sinfo", "--noheader", "--format=%T"), "the node to open", 60)
-    hub.slurm(*close, "reason=a new disk")
+    assert not hub.slurm(*close, "reason=a new disk")
     try:
         program = next(line.split()[-1] for line in hub.slurm("scontrol", "show", "config").splitlines() if "HealthCheckProgram" in line)
         hub.slurm("env", f"SLURMD_NODENAME={hub.name}", program)
@@ -77,3 +79,23 @@ def test_a_node_closed_over_a_launch_made_twice_is_opened_and_one_that_somebody_
 
 def holds(learner):
     return learner.runs("jupyterhub")
+
+
+@pytest.mark.parametrize(
+    "says, ended",
+    [
+        ("JobId=7 does not exist on node gpu1.", True),
+        ("There are no steps for job 7 on node gpu1.", True),
+        ("scontrol: error: Unable to connect to slurmstepd: Connection refused", True),
+        ("PID      JOBID    STEPID   LOCALID GLOBALID\n4242     7        batch    0       0", False),
+        ("scontrol: error: something new", False),
+    ],
+)
+def test_a_job_is_ended_where_slurm_says_that_it_has_no_step_and_nowhere_else(tmp_path, says, ended):
+    commands = {"sinfo": "", "squeue": "echo 7 0", "scontrol": f"echo '{says}' >&2", "scancel": f"echo $1 > {tmp_path}/ended"}
+    for name, does in commands.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{does}\n")
+        (tmp_path / name).chmod(0o755)
+    environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "SLURMD_NODENAME": "gpu1"}
+    subprocess.run([Path(os.environ["RINGTREE_HUB"]) / "server" / "mend"], env=environment, check=True, capture_output=True)
+    assert (tmp_path / "ended").exists() == ended

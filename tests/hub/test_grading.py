@@ -4,6 +4,8 @@ One run of the whole way serves all tests here: two learners' submissions by the
 bad ones of each kind. It takes some minutes, for eight kernels and seven judges on two cores.
 """
 
+import importlib.util
+import os
 import re
 import shutil
 import sys
@@ -11,6 +13,7 @@ import textwrap
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import layout
 import nbformat
@@ -301,6 +304,19 @@ def test_a_submission_has_a_limit_of_processor_time_and_of_a_file(way):
 def test_a_submission_that_goes_on_is_ended_when_its_jobs_time_is_over(way):
     assert way["stays"].splitlines()[-1] == "stays: no marks: it took more than 1 minute", way["stays"]
     assert not (way["course"] / "autograded" / "stays" / ASSIGNMENT).exists()
+
+
+def test_why_a_job_was_ended_is_asked_for_until_its_last_process_has(monkeypatch, tmp_path):
+    scontrol = tmp_path / "scontrol"
+    says = "[ $(wc -l < asked) -ge 3 ] && echo JobState=TIMEOUT || echo JobState=COMPLETING"
+    scontrol.write_text(f"#!/bin/sh\ncd {tmp_path}\necho >> asked\n{says}\n")
+    scontrol.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setenv("RINGTREE_HUB_STATE", str(tmp_path))
+    spec = importlib.util.spec_from_file_location("grading_alone", GRADING)
+    grading = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(grading)
+    assert grading._why(SimpleNamespace(stdout="7\n", stderr=""), "its log") == "it took more than 20 minutes"
 
 
 def test_grade_says_that_the_part_that_marks_is_gone(way):
