@@ -97,5 +97,5 @@ def test_a_job_is_ended_where_slurm_says_that_it_has_no_step_and_nowhere_else(tm
         (tmp_path / name).write_text(f"#!/bin/sh\n{does}\n")
         (tmp_path / name).chmod(0o755)
     environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "SLURMD_NODENAME": "gpu1"}
-    subprocess.run([Path(os.environ["RINGTREE_HUB"]) / "server" / "mend"], env=environment, check=True, capture_output=True)
+    subprocess.run([Path(__file__).resolve().parents[2] / "hub" / "server" / "mend"], env=environment, check=True, capture_output=True)
     assert (tmp_path / "ended").exists() == ended
