@@ -37,29 +37,48 @@ def launched():
 
 
 @contextmanager
-def opened(browser, url, width=1400, height=1000, theme="light", **reader):
-    """A page once its mathematics and fonts are set, and the list that its problems are added to.
+def opened(browser, url, **reader):
+    """A page once its mathematics and fonts are set, and the list that its problems are added to, in a `window` of its own."""
+    with window(browser, **reader) as look, look(url) as found:
+        yield found
 
-    Problems are console errors, uncaught exceptions and failed requests. `theme` is what the reader
+
+@contextmanager
+def window(browser, width=1400, height=1000, theme="light", **reader):
+    """A reader's window, as the function that opens a page in it: `with look("file:///…") as (page, problems)`.
+
+    Pages that are opened in one window read and compile the fonts and scripts that they share once, which is half of the
+    work of showing a page. Problems are console errors, uncaught exceptions and failed requests. `theme` is what the reader
     chose in the book; what they told their system goes to `reader` (color_scheme, reduced_motion).
     """
     context = browser.new_context(viewport={"width": width, "height": height}, is_mobile=width < 600, **reader)
-    try:
-        context.set_default_timeout(15_000)
-        context.set_default_navigation_timeout(60_000)
+    context.set_default_timeout(15_000)
+    context.set_default_navigation_timeout(60_000)
+    # The theme's own script reads these two when a page starts.
+    context.add_init_script(f"localStorage.setItem('mode', '{theme}'); localStorage.setItem('theme', '{theme}');")
+
+    page = context.new_page()
+
+    @contextmanager
+    def look(url):
         problems = []
         note = problems.append
-        context.on(
-            "console",
-            lambda said: said.type in ("error", "assert") and note(f"console: {said.text} {said.location['url']}"),
-        )
-        context.on("weberror", lambda thrown: note(f"exception: {thrown.error}"))
-        context.on("requestfailed", lambda request: note(f"request failed: {request.url} {request.failure}"))
-        page = context.new_page()
-        # The theme's own script reads these two when a page starts.
-        page.add_init_script(f"localStorage.setItem('mode', '{theme}'); localStorage.setItem('theme', '{theme}');")
-        page.goto(url)
-        page.wait_for_function(PAGE_IS_SET, timeout=60_000)
-        yield page, problems
+        heard = {
+            "console": lambda said: said.type in ("error", "assert") and note(f"console: {said.text} {said.location['url']}"),
+            "pageerror": lambda error: note(f"exception: {error}"),
+            "requestfailed": lambda request: note(f"request failed: {request.url} {request.failure}"),
+        }
+        for event, told in heard.items():
+            page.on(event, told)
+        try:
+            page.goto(url)
+            page.wait_for_function(PAGE_IS_SET, timeout=60_000)
+            yield page, problems
+        finally:
+            for event, told in heard.items():
+                page.remove_listener(event, told)
+
+    try:
+        yield look
     finally:
         context.close()

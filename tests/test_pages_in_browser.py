@@ -8,7 +8,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from browser import find_chromium, launched, opened  # noqa: E402
+from browser import find_chromium, launched, opened, window  # noqa: E402
 from drawn import OVERLAPPING, UNREADABLE  # noqa: E402
 from test_book import HTML, PAGES, name_of  # noqa: E402
 
@@ -91,11 +91,7 @@ FOLDED = """
 }).filter(e => !e.closest(".traceback, .stderr")).map(e => e.textContent.slice(0, 60))
 """
 
-VIEWS = {
-    "desktop": {"width": 1400, "height": 1000, "theme": "light"},
-    "dark": {"width": 1400, "height": 1000, "theme": "dark"},
-    "phone": {"width": 390, "height": 844, "theme": "light"},
-}
+WINDOWS = {"desktop": {"width": 1400, "height": 1000}, "phone": {"width": 390, "height": 844}}
 READ_BY_PEOPLE = [page for page in PAGES if page.name != "index.html"]  # index.html only leads on
 
 
@@ -105,16 +101,33 @@ def browser():
         yield browser
 
 
+@pytest.fixture(scope="module")
+def windows(browser):
+    """By name, the function that opens a page in this window."""
+    with window(browser, **WINDOWS["desktop"]) as desktop, window(browser, **WINDOWS["phone"]) as phone:
+        yield {"desktop": desktop, "phone": phone}
+
+
 @pytest.fixture(
     scope="module",
-    params=[(page, view) for page in READ_BY_PEOPLE for view in VIEWS],
-    ids=lambda param: f"{name_of(param[0])}-{param[1]}",
+    params=[(name, page) for name in WINDOWS for page in READ_BY_PEOPLE],
+    ids=lambda param: f"{name_of(param[1])}-{param[0]}",
 )
-def shown(request, browser):
-    """Each page in each view, loaded once for all tests."""
-    file, view = request.param
-    with opened(browser, file.as_uri(), **VIEWS[view]) as (page, problems):
-        yield SimpleNamespace(page=page, problems=problems, **VIEWS[view])
+def shown(request, windows):
+    """Each page in each window, loaded once for all tests."""
+    name, file = request.param
+    with windows[name](file.as_uri()) as (page, problems):
+        yield SimpleNamespace(page=page, problems=problems, **WINDOWS[name])
+
+
+@pytest.fixture(params=["light", "dark"])
+def theme(request, shown):
+    """The theme of the page that is shown, by the theme's own button."""
+    for _ in range(3):  # light, dark, and what the system says
+        if shown.page.evaluate("document.documentElement.dataset.mode") == request.param:
+            break
+        shown.page.evaluate("document.querySelector('.theme-switch-button').click()")
+    assert shown.page.evaluate("document.documentElement.dataset.theme") == request.param
 
 
 @pytest.fixture
@@ -156,8 +169,7 @@ def test_lines_fold_on_a_phone_alone(shown):
         assert folded == []
 
 
-def test_text_stands_out_from_its_background(shown):
-    assert shown.page.evaluate("document.documentElement.dataset.theme") == shown.theme
+def test_text_stands_out_from_its_background(shown, theme):
     assert shown.page.evaluate(FAINT_TEXT) == []
 
 
@@ -168,7 +180,7 @@ def test_mathematics_is_set(shown):
     assert shown.page.evaluate("document.querySelectorAll('[data-mjx-error], mjx-merror').length") == 0
 
 
-def test_figures_take_their_colour_from_the_page(shown):
+def test_figures_take_their_colour_from_the_page(shown, theme):
     inks = shown.page.evaluate(
         "[...document.querySelectorAll('figure.ringtree-picture svg')].map(e => getComputedStyle(e).color)"
     )
