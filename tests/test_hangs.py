@@ -150,8 +150,8 @@ def test_a_killed_rank_is_reported_as_dead(hangs_anyhow):
     assert "rank 2 died" in answer.message.split("\n")[0]
 
 
-def test_a_rank_that_aborts_is_reported_as_dead(hangs_anyhow):
-    answer = hangs_anyhow("%%px --timeout 20\nimport os\nif rank == 0:\n    os.abort()\ntorch.ones(1)")
+def test_a_rank_that_aborts_is_reported_as_dead(hangs):
+    answer = hangs("%%px --timeout 20\nimport os\nif rank == 0:\n    os.abort()\ntorch.ones(1)")
     assert answer.error == "RankDied"
     assert "rank 0 died: ended by SIGABRT  [line 4]" in answer.message
 
@@ -181,9 +181,9 @@ def set_in(notebook, **values):
     notebook.run("vars(diagnosis).update(kept)")
 
 
-def test_a_rank_that_holds_the_interpreter_is_found_by_its_line(hangs_anyhow):
+def test_a_rank_that_holds_the_interpreter_is_found_by_its_line(hangs):
     cell = "%%px --timeout 3\nimport ctypes\nif rank == 1:\n    ctypes.PyDLL(None).sleep(60)\ndist.barrier()"
-    answer = hangs_anyhow(cell)
+    answer = hangs(cell)
     assert "rank 1 does not answer: it waits inside a call that holds the interpreter  [line 4]" in answer.message
 
 
@@ -273,8 +273,8 @@ def test_a_rank_that_computes_is_given_longer_to_answer(little_patience, hangs):
     assert re.search(r"rank 2 is still running  \[line [23]: ", answer.message)
 
 
-def test_a_message_too_long_for_its_buffer_is_told_in_bytes(hangs_anyhow):
-    answer = hangs_anyhow("%%px --timeout 20\nt = torch.ones(8 + rank)\nif rank == 1:\n    dist.recv(t, 2)\nif rank == 2:\n    dist.send(t, 1)")
+def test_a_message_too_long_for_its_buffer_is_told_in_bytes(hangs):
+    answer = hangs("%%px --timeout 20\nt = torch.ones(8 + rank)\nif rank == 1:\n    dist.recv(t, 2)\nif rank == 2:\n    dist.send(t, 1)")
     assert answer.error == "RankDied"
     assert answer.message.split("\n") == [
         "rank 1 died.",
@@ -358,17 +358,17 @@ def test_interrupting_the_cell_reports_and_restarts(any_notebook):
     assert any_notebook.run("%px rank").text == "".join(f"[rank {i}] {i}\n" for i in range(4))
 
 
-def test_a_second_interrupt_ends_the_asking(any_notebook):
-    any_notebook.run("from ringtree.live import diagnosis\nkept, diagnosis.WAKE_UPS = diagnosis.WAKE_UPS, 1_000_000")
-    request = any_notebook.send("%%px --timeout 60\nimport ctypes\nctypes.PyDLL(None).sleep(60)")
+def test_a_second_interrupt_ends_the_asking(notebook):
+    notebook.run("from ringtree.live import diagnosis\nkept, diagnosis.WAKE_UPS = diagnosis.WAKE_UPS, 1_000_000")
+    request = notebook.send("%%px --timeout 60\nimport ctypes\nctypes.PyDLL(None).sleep(60)")
     for _ in range(2):
         time.sleep(1.0)
-        any_notebook.interrupt()
-    answer = any_notebook.answer(request)
-    any_notebook.run("diagnosis.WAKE_UPS = kept")
+        notebook.interrupt()
+    answer = notebook.answer(request)
+    notebook.run("diagnosis.WAKE_UPS = kept")
     assert answer.error == "RanksStuck"
     assert "rank 3 could not say where it is: it was not given the time to answer" in answer.message
-    assert any_notebook.run("%px rank").text == "".join(f"[rank {i}] {i}\n" for i in range(4))
+    assert notebook.run("%px rank").text == "".join(f"[rank {i}] {i}\n" for i in range(4))
 
 
 def test_call_reports_like_a_cell(hangs):
@@ -377,8 +377,9 @@ def test_call_reports_like_a_cell(hangs):
     assert "rank 1 waits in barrier for rank 0, which has finished" in answer.message
 
 
-@pytest.mark.parametrize("cold", [False, True], ids=["warm", "cold"])
-@pytest.mark.parametrize("engines", ["fork", "local"])
+@pytest.mark.parametrize(
+    "engines, cold", [("fork", False), ("fork", True), ("local", True)], ids=["fork-warm", "fork-cold", "local"]
+)
 def test_a_killed_kernel_leaves_no_process_behind(engines, cold):
     with kernel(cold) as live:
         live.run("import ringtree")

@@ -1,13 +1,15 @@
 """The built book under a thumb: drawers, buttons, the players' controls, and what a narrow screen may not cut off."""
 
 import sys
+from contextlib import ExitStack
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from browser import find_chromium, launched, opened  # noqa: E402
+from browser import find_chromium, launched, window  # noqa: E402
 from test_book import HTML  # noqa: E402
 
 pytestmark = [
@@ -25,9 +27,12 @@ def browser():
         yield browser
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def on_a_phone(browser):
-    return lambda name, **reader: opened(browser, (HTML / "notebooks" / f"{name}.html").as_uri(), **{**PHONE, **reader})
+    """Opens a page of the book, each reader's in one window."""
+    with ExitStack() as windows:
+        look = cache(lambda **reader: windows.enter_context(window(browser, **reader)))
+        yield lambda name, **reader: look(**{**PHONE, **reader})((HTML / "notebooks" / f"{name}.html").as_uri())
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])

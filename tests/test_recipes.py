@@ -65,7 +65,7 @@ def put(file, where, text):
 
 def run(tree, *words):
     """Run Python in the copied tree; returns what it printed."""
-    environment = {**os.environ, "PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"}
+    environment = {**os.environ, "PYTHONPATH": str(tree)}
     done = subprocess.run([sys.executable, *words], cwd=tree, env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     return done.stdout

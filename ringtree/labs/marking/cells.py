@@ -1,4 +1,4 @@
-"""The cells of a learner's notebook, run afresh in a process of their own: no ranks, no lab, no output."""
+"""The cells of a learner's notebook, run afresh in a process of their own: no ranks, no lab, no picture, no output."""
 
 import contextlib
 import linecache
@@ -21,7 +21,7 @@ class TooLong(BaseException):
 
 
 class Quiet:
-    """Stands for ranks, for a lab, for a shell: takes every call and does nothing."""
+    """Stands for ranks, for a lab, for pictures, for a shell: takes every call and does nothing."""
 
     def __init__(self, *_, **__):
         pass
@@ -71,7 +71,7 @@ def run_cells(texts, skip, seconds, begins):
     sys.modules["__main__"] = module
     names = vars(module)
     names.update(get_ipython=Quiet, display=Quiet())
-    sys.modules["ringtree"].start, labs.open = Quiet, QuietLab
+    sys.modules["ringtree"].start, sys.modules["ringtree"].draw, labs.open = Quiet, Quiet(), QuietLab
     wrong, late = [], []
     for number, text in texts.items():
         if number in skip:
