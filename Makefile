@@ -30,8 +30,7 @@ export RINGTREE_SOLUTIONS := $(SOLUTIONS)
 endif
 
 # Tests, notebooks and hubs wait more than they compute, and so many at a time is what they are tried with.
-WORKERS ?= 2
-TESTERS ?= 3
+WORKERS ?= 3
 HUBS ?= 4
 NBVAL := --nbval --nbval-cell-timeout 300 --nbval-sanitize-with tests/nbval_sanitize.cfg
 
@@ -53,7 +52,7 @@ test: $(READY)
 	@failed=0; \
 	$(RUN) -m pytest $(NBVAL) -n $(WORKERS) --dist loadfile notebooks $(wildcard labs/source) $(ARGS) || failed=1; \
 	$(RUN) book/build.py || failed=1; \
-	$(RUN) -m pytest -n $(TESTERS) --dist loadfile tests $(ARGS) || failed=1; \
+	$(RUN) -m pytest -n $(WORKERS) --dist loadfile tests $(ARGS) || failed=1; \
 	exit $$failed
 
 # The teacher's menus, which nbgrader installs, are not for learners.

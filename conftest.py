@@ -37,6 +37,12 @@ def pytest_unconfigure(config):
     gc.freeze()
 
 
+def pytest_collection_finish():
+    # Several test workers share the cores, and threads of torch that wait for work keep a core busy.
+    if torch := sys.modules.get("torch"):
+        torch.set_num_threads(1)
+
+
 def pytest_collectstart(collector):
     if hasattr(collector, "skip_compare"):  # a notebook, collected by nbval
         collector.skip_compare += PICTURES

@@ -162,8 +162,8 @@ def test_each_rank_has_a_session_of_its_own_and_so_its_share_of_the_cores(any_no
     assert len({line.partition("] ")[2] for line in said}) == 4
 
 
-def test_a_stopped_rank_is_said_not_to_answer(hangs_anyhow):
-    answer = hangs_anyhow("%%px --timeout 3\nimport os, signal\nif rank == 3:\n    os.kill(os.getpid(), signal.SIGSTOP)\ndist.barrier()")
+def test_a_stopped_rank_is_said_not_to_answer(hangs):
+    answer = hangs("%%px --timeout 3\nimport os, signal\nif rank == 3:\n    os.kill(os.getpid(), signal.SIGSTOP)\ndist.barrier()")
     assert "rank 3 does not answer: its process is stopped (SIGSTOP)" in answer.message
     assert "rank 0 waits in barrier for rank 3" in answer.message
 
