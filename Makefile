@@ -29,7 +29,7 @@ ifdef SOLUTIONS
 export RINGTREE_SOLUTIONS := $(SOLUTIONS)
 endif
 
-# Tests, notebooks and hubs wait more than they compute, and so many at a time is what they are tried with.
+# So many at a time keep two cores busy, since each waits now and then, and hubs mostly; so they are tried.
 WORKERS ?= 3
 HUBS ?= 4
 NBVAL := --nbval --nbval-cell-timeout 300 --nbval-sanitize-with tests/nbval_sanitize.cfg

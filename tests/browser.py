@@ -6,6 +6,7 @@
 
 import shutil
 from contextlib import contextmanager
+from functools import partial
 
 from playwright.sync_api import sync_playwright
 
@@ -51,34 +52,29 @@ def window(browser, width=1400, height=1000, theme="light", **reader):
     work of showing a page. Problems are console errors, uncaught exceptions and failed requests. `theme` is what the reader
     chose in the book; what they told their system goes to `reader` (color_scheme, reduced_motion).
     """
-    context = browser.new_context(viewport={"width": width, "height": height}, is_mobile=width < 600, **reader)
-    context.set_default_timeout(15_000)
-    context.set_default_navigation_timeout(60_000)
-    # The theme's own script reads these two when a page starts.
-    context.add_init_script(f"localStorage.setItem('mode', '{theme}'); localStorage.setItem('theme', '{theme}');")
+    with browser.new_context(viewport={"width": width, "height": height}, is_mobile=width < 600, **reader) as context:
+        context.set_default_timeout(15_000)
+        context.set_default_navigation_timeout(60_000)
+        # The theme's own script reads these two when a page starts.
+        context.add_init_script(f"localStorage.setItem('mode', '{theme}'); localStorage.setItem('theme', '{theme}');")
+        yield partial(_shown, context.new_page())
 
-    page = context.new_page()
 
-    @contextmanager
-    def look(url):
-        problems = []
-        note = problems.append
-        heard = {
-            "console": lambda said: said.type in ("error", "assert") and note(f"console: {said.text} {said.location['url']}"),
-            "pageerror": lambda error: note(f"exception: {error}"),
-            "requestfailed": lambda request: note(f"request failed: {request.url} {request.failure}"),
-        }
-        for event, told in heard.items():
-            page.on(event, told)
-        try:
-            page.goto(url)
-            page.wait_for_function(PAGE_IS_SET, timeout=60_000)
-            yield page, problems
-        finally:
-            for event, told in heard.items():
-                page.remove_listener(event, told)
-
+@contextmanager
+def _shown(page, url):
+    problems = []
+    note = problems.append
+    heard = {
+        "console": lambda said: said.type in ("error", "assert") and note(f"console: {said.text} {said.location['url']}"),
+        "pageerror": lambda error: note(f"exception: {error}"),
+        "requestfailed": lambda request: note(f"request failed: {request.url} {request.failure}"),
+    }
+    for event, told in heard.items():
+        page.on(event, told)
     try:
-        yield look
+        page.goto(url)
+        page.wait_for_function(PAGE_IS_SET, timeout=60_000)
+        yield page, problems
     finally:
-        context.close()
+        for event, told in heard.items():
+            page.remove_listener(event, told)

@@ -8,7 +8,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from browser import find_chromium, launched, opened  # noqa: E402
+from browser import find_chromium, launched, opened, window  # noqa: E402
 
 pytestmark = pytest.mark.skipif(not find_chromium(), reason="no Chromium found on this machine")
 
@@ -26,10 +26,10 @@ PROBLEMS = {
 
 def test_problems_of_a_page_are_noticed_and_the_network_is_out_of_reach(tmp_path):
     found = {}
-    with launched() as browser:
-        for name, (body, _) in PROBLEMS.items():
+    with launched() as browser, window(browser) as look:
+        for name, (body, _) in [*PROBLEMS.items(), ("fine", PROBLEMS["fine"])]:  # nor is a page told of those before it
             (tmp_path / f"{name}.html").write_text(f"<!doctype html><title>{name}</title>{body}")
-            with opened(browser, (tmp_path / f"{name}.html").as_uri()) as (_, problems):
+            with look((tmp_path / f"{name}.html").as_uri()) as (_, problems):
                 found[name] = list(problems)
     assert not found.pop("fine")
     for name, problems in found.items():

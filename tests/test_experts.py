@@ -28,15 +28,6 @@ def ranks(request):
     return shared(request.param)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def one_thread():
-    """As the ranks have: the tensors are small, and threads would only wait for each other."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
 @cache
 def text():
     return M.tokens_of(data.prose())

@@ -97,7 +97,7 @@ def sample(lab, name):
         return right + wrong
     place = EXERCISES.index((lab, name))
     ends = [each for each in wrong if "while True" not in each[1]]  # an endless one takes all the time that it is given
-    return right[:1] if place % 2 else ends[place % len(ends) :][:1]
+    return right[:1] if place % 2 else ends[place // 2 % len(ends) :][:1]
 
 
 # What ranks have in common in one process, and what a tensor says of itself, does not come to the judge from another.

@@ -45,6 +45,14 @@ def attack(theirs, code):
     return theirs(f"try:\n    print({code})\nexcept Exception as error:\n    print(type(error).__name__)")
 
 
+def in_place_of(folder, commands):
+    """The PATH on which these commands, {name: what it does in sh}, are found before the system's own."""
+    for name, does in commands.items():
+        (folder / name).write_text(f"#!/bin/sh\n{does}\n")
+        (folder / name).chmod(0o755)
+    return f"{folder}:{os.environ['PATH']}"
+
+
 def wait_for(done, what, seconds=PATIENCE):
     """What `done()` returns once it is true."""
     until = time.monotonic() + seconds

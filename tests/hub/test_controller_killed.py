@@ -8,7 +8,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from people import wait_for
+from people import in_place_of, wait_for
 from test_parts_killed import nothing_is_left
 
 
@@ -93,9 +93,6 @@ def holds(learner):
 )
 def test_a_job_is_ended_where_slurm_says_that_it_has_no_step_and_nowhere_else(tmp_path, says, ended):
     commands = {"sinfo": "", "squeue": "echo 7 0", "scontrol": f"echo '{says}' >&2", "scancel": f"echo $1 > {tmp_path}/ended"}
-    for name, does in commands.items():
-        (tmp_path / name).write_text(f"#!/bin/sh\n{does}\n")
-        (tmp_path / name).chmod(0o755)
-    environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "SLURMD_NODENAME": "gpu1"}
+    environment = {"PATH": in_place_of(tmp_path, commands), "SLURMD_NODENAME": "gpu1"}
     subprocess.run([Path(__file__).resolve().parents[2] / "hub" / "server" / "mend"], env=environment, check=True, capture_output=True)
     assert (tmp_path / "ended").exists() == ended

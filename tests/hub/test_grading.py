@@ -5,7 +5,6 @@ bad ones of each kind. It takes some minutes, for eight kernels and seven judges
 """
 
 import importlib.util
-import os
 import re
 import shutil
 import sys
@@ -307,11 +306,9 @@ def test_a_submission_that_goes_on_is_ended_when_its_jobs_time_is_over(way):
 
 
 def test_why_a_job_was_ended_is_asked_for_until_its_last_process_has(monkeypatch, tmp_path):
-    scontrol = tmp_path / "scontrol"
     says = "[ $(wc -l < asked) -ge 3 ] && echo JobState=TIMEOUT || echo JobState=COMPLETING"
-    scontrol.write_text(f"#!/bin/sh\ncd {tmp_path}\necho >> asked\n{says}\n")
-    scontrol.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    path = people.in_place_of(tmp_path, {"scontrol": f"cd {tmp_path}\necho >> asked\n{says}"})
+    monkeypatch.setenv("PATH", path)
     monkeypatch.setenv("RINGTREE_HUB_STATE", str(tmp_path))
     spec = importlib.util.spec_from_file_location("grading_alone", GRADING)
     grading = importlib.util.module_from_spec(spec)

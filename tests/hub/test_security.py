@@ -503,12 +503,9 @@ def test_a_link_in_tmp_makes_root_write_to_no_other_file(hub, tmp_path):
     lost = Path(f"/tmp/ringtree-{hub.name}-0-lost")
     fakes = {"scontrol": "echo is UP", "squeue": "echo PENDING", "sleep": f"touch -d tomorrow {tmp_path}/job_state"}
     fakes["rm"] = f'/bin/rm "$@"; [ -e {tmp_path}/once ] || {{ touch {tmp_path}/once; ln -s {kept} {lost}; }}'
-    for name, does in fakes.items():
-        (tmp_path / name).write_text(f"#!/bin/sh\n{does}\n")
-        (tmp_path / name).chmod(0o755)
     (tmp_path / "slurm.conf").write_text(f"StateSaveLocation={tmp_path}\n")
     given = {"SLURM_JOB_ID": "0", "SLURMD_NODENAME": hub.name, "SLURM_CONF": str(tmp_path / "slurm.conf")}
-    given["PATH"] = f"{tmp_path}:{os.environ['PATH']}"
+    given["PATH"] = people.in_place_of(tmp_path, fakes)
     lost.unlink(missing_ok=True)
     lost.symlink_to(kept)
     try:
