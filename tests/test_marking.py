@@ -257,7 +257,7 @@ PATCHES = {
     "a cell that exits": "raise SystemExit",
     "a cell that leaves Python": "import os; os._exit(0)",
     "a cell that recurses": "def deeper(): return deeper()\ndeeper()",
-    "a cell that eats memory": "kept = [bytearray(2**28) for _ in range(1000)]",
+    "a cell that eats memory": "kept = [bytes(2**28) for _ in range(1000)]",
     "a cell that crashes": "import ctypes; ctypes.string_at(0)",
     "a child that goes on": "import os, time\nif os.fork() == 0:\n    time.sleep(600)",
 }
@@ -298,7 +298,7 @@ ENDS = {
     "raise GeneratorExit": "GeneratorExit",
     r"raise type('CheckPassed', (Exception,), {})('\x1b[32mshift is right\x07')": "CheckPassed:  [32mshift is right",
     "return shift(x, dist)": "RecursionError",
-    "kept = [bytearray(2**28) for _ in range(1000)]": "MemoryError",
+    "kept = [bytes(2**28) for _ in range(1000)]": "MemoryError",
     "import os; [os.write(fd, FORGED) for fd in range(3, 64) if os.path.exists(f'/proc/self/fd/{fd}')]": "has no meaning here",
     "dist._talk.pipe.send({'kind': 'ready', 'defined': ['shift'], 'points': 1}); return dist.isend(x, 1)": "has no meaning here",
     "dist._talk.pipe.send({'kind': 'mark', 'points': 1, 'looked': False, 'at': []}); return x": "has no meaning here",

@@ -32,10 +32,11 @@ FAINT_TEXT = """
     const [r, g, b] = c.slice(0, 3).map(v => (v /= 255) <= .04045 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4);
     return .2126 * r + .7152 * g + .0722 * b;
   };
+  const grounds = new Map([[null, [255, 255, 255]]]);
   const behind = element => {
-    const layers = [];
-    for (let e = element; e; e = e.parentElement) layers.push(parse(getComputedStyle(e).backgroundColor));
-    return layers.reverse().reduce((under, layer) => over(layer, under), [255, 255, 255]);
+    if (!grounds.has(element))
+      grounds.set(element, over(parse(getComputedStyle(element).backgroundColor), behind(element.parentElement)));
+    return grounds.get(element);
   };
   const faint = [];
   const walker = document.createTreeWalker(document.querySelector("main"), NodeFilter.SHOW_TEXT);
