@@ -27,9 +27,9 @@ SCRIPT = """#!/bin/bash
 #SBATCH --export={{keepvars}}
 #SBATCH --time={{hours * 60}}
 #SBATCH --mem={{gib}}G
-#SBATCH --cpus-per-task={{[cpus, (gpus * cpus_a_gpu) | int] | max}}
+#SBATCH --cpus-per-task={{[cpus, ((gpus if gpus is number else 0) * cpus_a_gpu) | int] | max}}
 #SBATCH --no-requeue
-{% if gpus %}#SBATCH --gres=gpu:{{gpus}}
+{% if gpus %}#SBATCH --gres={{"shard:1" if gpus == "part" else "%s:%s" % (gpu, gpus)}}
 {% endif %}
 umask 077
 ulimit -c 0 -u {{processes}}
@@ -53,17 +53,20 @@ class Allotment(SlurmSpawner):
     exec_prefix = "/usr/sbin/runuser -u {username} --"
     silent = ("None",)
 
-    total_gpus = Integer(0, help="GPUs that there are").tag(config=True)
+    total_gpus = Integer(0, help="GPUs that are given whole").tag(config=True)
+    shared_gpus = Integer(0, help="GPUs beside them, set aside for learners to share").tag(config=True)
+    sharing = Integer(0, help="how many learners share one of these").tag(config=True)
     most_hours = Integer(12, help="the most hours that a learner may ask for").tag(config=True)
     most_gib = Integer(64, help="the most memory that a learner may ask for, in GiB").tag(config=True)
     req_cpus = Integer(1, help="CPUs of a learner without a GPU, as Slurm counts them").tag(config=True)
     req_cpus_a_gpu = Float(0, help="CPUs for each GPU of one who has some").tag(config=True)
+    req_gpu = Unicode("gpu", help="Slurm's name of a GPU that is given whole").tag(config=True)
     req_processes = Integer(4096, help="processes and threads a learner may have").tag(config=True)
     req_name = Unicode("ringtree-hub", help="the jobs' name").tag(config=True)
 
     def limits_here(self):
         there = node_in(os.environ.get("SLURM_CONF", "/etc/slurm/slurm.conf")).get("RealMemory", 1024 * self.most_gib)
-        return Limits(self.total_gpus, self.most_hours, min(self.most_gib, there // 1024))
+        return Limits(self.total_gpus, self.most_hours, min(self.most_gib, there // 1024), self.sharing)
 
     # ------------------------------------------------------------ the page
 
@@ -73,7 +76,7 @@ class Allotment(SlurmSpawner):
     async def page_now(self):
         """The page to choose, with what is free when it is asked for."""
         try:
-            now = tell_free(await self.listing(), self.total_gpus)
+            now = tell_free(await self.listing(), self.total_gpus, self.shared_gpus * self.sharing)
         except RuntimeError:
             now = "Slurm does not answer at the moment: no server can be started."
         return self.limits_here().page(now)
@@ -172,7 +175,8 @@ class Allotment(SlurmSpawner):
             listing = ""
             with contextlib.suppress(RuntimeError):  # a controller that is away for a while: the place is told when it is back
                 listing = await self.listing() if self.job_id else ""
-            say = tell_place(listing, self.job_id, self.total_gpus, self.silent)
+            parts = self.shared_gpus * self.sharing
+            say = tell_place(listing, self.job_id, self.total_gpus, self.silent, parts)
             if say and say != told:
                 told = say
                 yield {"progress": 10, "message": say}

@@ -7,9 +7,10 @@ GPUS = (0, 1, 2, 4, 8)
 HOURS = (1, 2, 4, 8, 12)
 GIB = (2, 4, 8, 16, 32, 64, 128, 256, 512)
 GIB_A_GPU = 4  # at least: a rank on a GPU keeps CUDA's and NCCL's own memory in the host's
+PART = "part"  # of a GPU that the administrator has set aside for learners to share
 
 PAGE = """
-<p>What you choose is yours alone until you stop your server or its time is over. Others may wait for it: take what the lab
+<p>What you choose is yours alone{part} until you stop your server or its time is over. Others may wait for it: take what the lab
 needs, and stop the server when you are done (File, Hub Control Panel, Stop My Server).</p>
 <p id="now">{now}</p>
 <div class="row">{fields}</div>
@@ -25,21 +26,27 @@ HELP = {
     "hours": "Then your server ends, whatever it does. What was saved stays.",
     "gib": f"For notebook and ranks together: {GIB_A_GPU} at least for each GPU. Who takes more is stopped.",
 }
+HELP_PART = "A part is for learning, not for timing: who shares a GPU may fill its memory and take its time."
 WIDTH = {"gpus": "col-md-6", "hours": "col-md-3", "gib": "col-md-3"}  # of twelve columns, side by side where there is room
 
 
 @dataclass(frozen=True)
 class Limits:
-    """The most that one learner may ask for on this server: GPUs, hours, GiB of memory."""
+    """The most that one learner may ask for on this server: GPUs, hours, GiB of memory.
+
+    sharing: how many learners share a GPU that is set aside for that; 0 where none is.
+    """
 
     gpus: int
     hours: int
     gib: int
+    sharing: int = 0
 
     def choices(self):
         """{name: (label, its values)}, as the page shows them."""
+        part = [PART] if self.sharing else []
         return {
-            "gpus": ("GPUs", [value for value in GPUS if value <= self.gpus]),
+            "gpus": ("GPUs", [0, *part, *(value for value in GPUS if 0 < value <= self.gpus)]),
             "hours": ("Hours, at most", up_to(HOURS, self.hours)),
             "gib": ("Memory (GiB)", up_to(GIB, self.gib)),
         }
@@ -49,15 +56,19 @@ class Limits:
         fields = []
         for name, (label, values) in self.choices().items():
             options = "".join(f'<option value="{value}">{self.spoken(name, value)}</option>' for value in values)
-            words = {"label": escape(label), "help": escape(HELP[name])}
+            told = f"{HELP[name]} {HELP_PART}" if PART in values else HELP[name]
+            words = {"label": escape(label), "help": escape(told)}
             fields.append(FIELD.format(name=name, width=WIDTH[name], options=options, **words))
-        return PAGE.format(now=escape(now), fields="".join(fields))
+        part = ", a part of a GPU apart," if self.sharing else ""
+        return PAGE.format(part=part, now=escape(now), fields="".join(fields))
 
     def spoken(self, name, value):
+        if value == PART:
+            return f"a part of one, which up to {self.sharing} learners share"
         return "none: the ranks run on the CPU" if name == "gpus" and value == 0 else str(value)
 
     def checked(self, asked):
-        """{"gpus": …, "hours": …, "gib": …} as integers, from a form's or a program's request.
+        """{"gpus": …, "hours": …, "gib": …} as integers, or PART for the GPUs, from a form's or a program's request.
 
         Raises ValueError, which the hub shows to the learner, for what this server does not offer. What a
         request leaves out is the least on offer, and what else it holds is ignored. Memory is raised to what the GPUs want,
@@ -69,8 +80,9 @@ class Limits:
             value = value[0] if isinstance(value, list) else value
             if str(value) not in map(str, values):
                 raise ValueError(f"{label}: {value!r} was asked for, and this server offers {', '.join(map(str, values))}.")
-            chosen[name] = int(value)
-        chosen["gib"] = max(chosen["gib"], min(GIB_A_GPU * chosen["gpus"], self.gib))
+            chosen[name] = value if value == PART else int(value)
+        gpus = 1 if chosen["gpus"] == PART else chosen["gpus"]
+        chosen["gib"] = max(chosen["gib"], min(GIB_A_GPU * gpus, self.gib))
         return chosen
 
 

@@ -17,12 +17,13 @@ def main():
     asked = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     asked.add_argument("--course", required=True, help="the program that writes what learners get")
     asked.add_argument("--gpus", type=int, help="pretend this many GPUs (4 where the machine has none)")
+    asked.add_argument("--shared", type=int, default=0, help="set this many of them aside, each for four learners to share")
     given = asked.parse_args()
     if reason := missing():
         sys.exit(f"make hub-demo: {reason}")
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     gpus = given.gpus if given.gpus or machine.find_gpus() else 4
-    hub = Hub(tempfile.mkdtemp(prefix="ringtree-hub-"), given.course, gpus=gpus)
+    hub = Hub(tempfile.mkdtemp(prefix="ringtree-hub-"), given.course, gpus=gpus, shared=given.shared)
     try:
         hub.start()
         tell(hub)

@@ -183,6 +183,8 @@ class Slurm:
             logs="/var/log/slurm",
             programs=self.given.hub / "server",
             sharers=self.given.sharers,
+            shared=self.given.shared,
+            sharing=self.given.sharing,
             hours=self.given.hours,
         )
 
@@ -438,6 +440,8 @@ def install(given):
     for path in filter(None, (given.certificate, given.key)):
         if not Path(path).is_file():
             sys.exit(f"There is no file {path}: name the certificate's and the key's.")
+    if wrong := cannot_set_aside(given.shared, given.sharing):
+        sys.exit(wrong)
     record, steps = Record(), [kind(given) for kind in STEPS]
     try:
         plans = [(step, step.plan(record)) for step in steps]
@@ -470,6 +474,21 @@ def install(given):
     print(f"A learner: useradd --create-home --groups={GROUP} --shell=/bin/bash NAME; passwd NAME")
     if not has_systemd():
         print(f"No systemd runs here: start {', '.join(SERVICES)} yourself, as their units say.")
+
+
+def cannot_set_aside(shared, sharing):
+    """Why so many GPUs cannot be set aside now, each for so many learners, in a sentence; None where they can."""
+    there = len(machine.find_gpus())
+    if not 0 <= shared <= there:
+        return f"--shared {shared}: this server has {there} GPUs; give a number from 0 to {there}."
+    if shared and sharing < 2:
+        return f"--sharing {sharing}: one GPU is for 2 learners or more to share; give 2 or more, or --shared 0."
+    last = machine.node_in(SLURM / "slurm.conf")
+    if not last or not shutil.which("squeue") or (last["shared"], last["sharing"]) == (shared, sharing if shared else 0):
+        return None
+    held = subprocess.run(["squeue", "--noheader", "--states=running"], capture_output=True, text=True, check=False).stdout.splitlines()
+    if held:
+        return f"Slurm sets no GPUs aside under running jobs, and there are {len(held)}: stop the learners' servers first (Admin)."
 
 
 def not_yet(address, patience):
@@ -555,6 +574,8 @@ OPTIONS = {
     "key": (None, str, "the certificate's key"),
     "teacher": ("teacher", str, "who hands out the labs and marks them; made, if there is no such user"),
     "sharers": (4, int, "how many learners may share a core"),
+    "shared": (0, int, "how many GPUs are set aside for learners to share"),
+    "sharing": (4, int, "how many learners may share one of these"),
     "hours": (12, int, "the longest that a learner may ask for"),
     "ssh": ("tunnel", str, "what learners may have by ssh: a tunnel to the hub, or all"),
 }

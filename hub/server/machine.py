@@ -78,16 +78,20 @@ def _is_gpu(device):
 
 
 def node_in(slurm_conf):
-    """{"CPUs": …, "RealMemory": … (MiB), "gpus": …, "sharers": …} that this file gives its largest node; {} where it names none."""
+    """{"CPUs": …, "RealMemory": … (MiB), "gpus": …, "sharers": …, "shared": …, "sharing": …} that this file gives its largest
+    node; {} where it names none. sharers: learners to a core. shared: the GPUs that are set aside for `sharing` learners each."""
     told = Path(slurm_conf).read_text() if Path(slurm_conf).exists() else ""
     found = [dict(re.findall(r"(\w+)=(\S+)", line)) for line in re.findall(r"^NodeName=.*", told, re.MULTILINE)]
     if not found:
         return {}
     most = max(found, key=lambda each: int(each.get("RealMemory", 0)))
     numbers = {name: int(most.get(name, 1)) for name in ("CPUs", "RealMemory")}
-    gpus = re.search(r"\bgpu:(\d+)", most.get("Gres", ""))
+    there = {kind: int(count) for kind, count in re.findall(r"([^,]+):(\d+)", most.get("Gres", ""))}
+    gpus = sum(count for kind, count in there.items() if kind.startswith("gpu"))
+    shared = there.get("gpu:shared", 0)
     sharers = re.search(r"OverSubscribe=FORCE:(\d+)", told)
-    return numbers | {"gpus": int(gpus[1]) if gpus else 0, "sharers": int(sharers[1]) if sharers else 1}
+    numbers |= {"gpus": gpus, "sharers": int(sharers[1]) if sharers else 1}
+    return numbers | {"shared": shared, "sharing": there["shard"] // shared if shared else 0}
 
 
 def cpus_offered(node):
@@ -101,19 +105,25 @@ def cpus_offered(node):
     return alone, cpus / (2 * max(1, node.get("gpus", 0)))
 
 
-def fill(into, *, gpus, memory, cards=(), **values):
+def fill(into, *, gpus, memory, cards=(), shared=0, sharing=0, **values):
     """Write Slurm's files into the folder `into`.
 
     gpus, cards: paths of device files. memory: MiB, of which a tenth, 1 GiB at least, is kept for the hub and the system.
-    values: what else the templates name.
+    shared: how many of the GPUs, the last ones, are set aside, each for `sharing` jobs that ask for a part of one; they are of a
+    type of their own, for Slurm 22.05 gives whole also a GPU that others have parts of. values: what else the templates name.
     """
     kept = max(1024, int(memory) // 10)
-    devices = {"gpu": gpus, "nic": cards}
-    there = ",".join(f"{kind}:{len(paths)}" for kind, paths in devices.items() if paths)
+    whole, apart = gpus[: len(gpus) - shared], gpus[len(gpus) - shared :]
+    devices = {"gpu:whole" if apart else "gpu": whole, "gpu:shared": apart, "nic": cards}
+    there = [f"{kind}:{len(paths)}" for kind, paths in devices.items() if paths]
+    lines = [f"Name={kind.replace(':', ' Type=')} File={path}" for kind, paths in devices.items() for path in paths]
+    if apart:
+        there.append(f"shard:{sharing * shared}")
+        lines += [f"Name=shard Count={sharing} File={path}" for path in apart]
     values |= {
         "memory": int(memory) - kept,
-        "gres": f" Gres={there}" if there else "",
-        "device_lines": "\n".join(f"Name={kind} File={path}" for kind, paths in devices.items() for path in paths),
+        "gres": f" Gres={','.join(there)}" if there else "",
+        "device_lines": "\n".join(lines),
     }
     for name in FILES:
         template = Template((HERE / f"{name}.template").read_text())

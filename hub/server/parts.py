@@ -109,13 +109,14 @@ class Hub:
     """The parts of one hub and their folder. `start()` and `end()`; `kill(part)` and `restart(part)` try its ends.
 
     course: the program that writes what learners get. gpus: how many GPUs to pretend, as device files that no
-    driver answers; None: those of this machine. sharers: how many learners share a core.
+    driver answers; None: those of this machine. sharers: how many learners share a core. shared: how many GPUs are set
+    aside, each for `sharing` learners.
     """
 
-    def __init__(self, folder, course, *, gpus=None, sharers=4, config=layout.CONFIG, settings=None):
+    def __init__(self, folder, course, *, gpus=None, sharers=4, shared=0, sharing=4, config=layout.CONFIG, settings=None):
         self.folder, self.course = Path(folder), Path(course).resolve()
         self.config, self.settings = config, settings or {}
-        self.parts, self.sharers = {}, sharers
+        self.parts, self.sharers, self.shared = {}, sharers, dict(shared=shared, sharing=sharing)
         self.port, *self.slurm_ports = free_ports(3)
         self.address = f"http://127.0.0.1:{self.port}"
         self.name = f"hub{self.port}"
@@ -299,6 +300,7 @@ class Hub:
             logs=self.folder / "logs",
             programs=HERE,
             sharers=self.sharers,
+            **self.shared,
             hours=12,
         )
 

@@ -1,4 +1,4 @@
-"""Run a Python module in a child, and end it when the process that asked is gone.
+"""Run a Python module in a child, and end it, with all that it has started, when the process that asked is gone.
 
     python nanny.py PARENT_PID FOLDER module [arguments]
 
@@ -8,6 +8,7 @@ interpreter lock, and a thread of it would never look. FOLDER is removed when
 the parent is gone; "-" means none.
 """
 
+import ctypes
 import os
 import runpy
 import shutil
@@ -15,13 +16,21 @@ import signal
 import sys
 import time
 
+PR_SET_PDEATHSIG = 1  # of linux/prctl.h
+
 
 def main():
     parent, folder, module = int(sys.argv[1]), sys.argv[2], sys.argv[3]
     if os.getpgrp() != os.getpid():
         os.setpgid(0, 0)
-    child = os.fork()
+    nanny, child = os.getpid(), os.fork()
     if child == 0:
+        if sys.platform == "linux":
+            die_with_parent()
+            if module.endswith("controller"):  # it forks, and has not always begun to look after what it forked
+                os.register_at_fork(after_in_child=die_with_parent)
+        if os.getppid() != nanny:
+            os._exit(1)
         sys.argv = sys.argv[3:]
         runpy.run_module(module, run_name="__main__", alter_sys=True)
         sys.exit(0)
@@ -30,6 +39,8 @@ def main():
     while True:
         pid, status = os.waitpid(child, os.WNOHANG)
         if pid:
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            os.killpg(0, signal.SIGTERM)  # what it has left behind
             code = os.waitstatus_to_exitcode(status)
             if code < 0:  # pass the signal on, so that the launcher sees why it ended
                 signal.signal(-code, signal.SIG_DFL) if -code != signal.SIGKILL else None
@@ -40,6 +51,10 @@ def main():
                 shutil.rmtree(folder, ignore_errors=True)
             os.killpg(0, signal.SIGKILL)
         time.sleep(0.2)
+
+
+def die_with_parent():
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 if __name__ == "__main__":

@@ -29,6 +29,12 @@ def gpus_in(text: str) -> int:
     return int(found[1]) if found else 0
 
 
+def parts_in(text: str) -> int:
+    """The parts of GPUs, Slurm's shards, that such words name: "gres:shard:1" is 1."""
+    found = re.search(r"shard[:=](\d+)", text)
+    return int(found[1]) if found else 0
+
+
 def gpus_allotted(environment=os.environ) -> int:
     """The GPUs of this node that Slurm has allotted to this process's job; 0 without a job."""
     told = environment.get("SLURM_GPUS_ON_NODE", "0")

@@ -64,7 +64,7 @@ def _missing():
 
 @pytest.fixture(scope="session")
 def hub():
-    """A hub with four pretended GPUs, as `make hub-demo` starts it; the tests are a service of it."""
+    """A hub with four pretended GPUs and one for two to share, as `make hub-demo` starts it; the tests are a service of it."""
     if reason := reason_to_skip():
         pytest.skip(reason)
     import parts
@@ -76,8 +76,10 @@ def hub():
     hub = parts.Hub(
         tempfile.mkdtemp(prefix="ringtree-hub-"),
         ROOT / "book" / "course.py",
-        gpus=4,
+        gpus=5,
         sharers=8,
+        shared=1,
+        sharing=2,
         config=Path(people.__file__).with_name("hub_config.py"),
         settings={"RINGTREE_HUB_TESTS": token},
     )
@@ -90,6 +92,7 @@ def hub():
         assert not seen.twice, f"GPUs that two had at once, of {seen.looks} looks: {seen.twice}"
     finally:
         hub.end()
+    assert not (left := people.left_by(hub)), f"users who could not be removed, since they still have processes: {left}"
 
 
 @pytest.fixture(scope="session")

@@ -122,11 +122,11 @@ class Learner:
     def ready(self):
         return self.hub.admin.server(self.name).get("ready")
 
-    def gpus(self):
-        """The GPUs that Slurm says the running job holds: a set of numbers."""
+    def gpus(self, kind="gpu"):
+        """The GPUs that Slurm says the running job holds, or has parts of (kind "shard"): a set of numbers."""
         job = self.hub.admin.job(self.name).split()[0]
         told = self.hub.slurm("scontrol", "--details", "--oneliner", "show", "job", job)
-        return held_in(told).get(int(job), set())
+        return held_in(told, kind).get(int(job), set())
 
     def processes(self):
         """This user's processes, by number: their command lines."""
@@ -198,6 +198,12 @@ def try_out(hub):
     except AssertionError as error:
         raise RuntimeError(f"{error}: {hub.admin.job(first.name)!r}, {hub.admin.server(first.name)}\n{hub.last_words()}") from None
     hub.admin.stop(first.name)
+
+
+def left_by(hub):
+    """The users of a hub that has ended who are there still."""
+    there = {each.pw_name for each in pwd.getpwall()}
+    return there & {hub.accounts.proxy, *hub.accounts.made} if hub.accounts else set()
 
 
 def received(line):

@@ -6,12 +6,13 @@ import subprocess
 import threading
 from collections import Counter
 
-HELD = re.compile(r"JobId=(\d+) .*JobState=RUNNING .*GRES=gpu\S*\(IDX:([\d,-]+)\)")
+HELD = re.compile(r"JobId=(\d+) .*JobState=RUNNING .*GRES=(gpu|shard)\S*\(IDX:([\d,-]+)\)")
 
 
-def held_in(told):
-    """{job: its GPUs, a set of numbers} from what `scontrol --details --oneliner show job` prints."""
-    return {int(job): numbers_in(spans) for job, spans in HELD.findall(told)}
+def held_in(told, kind="gpu"):
+    """{job: its GPUs, a set of numbers} from what `scontrol --details --oneliner show job` prints; for the kind "shard", those of
+    which it has a part."""
+    return {int(job): numbers_in(spans) for job, what, spans in HELD.findall(told) if what == kind}
 
 
 def numbers_in(spans):
@@ -31,14 +32,15 @@ class Sampled(threading.Thread):
     def run(self):
         while not self.over.wait(self.pause):
             with contextlib.suppress(subprocess.TimeoutExpired):  # a controller that is gone for a while
-                self.look(held_in(self.hub.slurm("scontrol", "--details", "--oneliner", "show", "job")))
+                self.look(self.hub.slurm("scontrol", "--details", "--oneliner", "show", "job"))
 
-    def look(self, held):
+    def look(self, told):
+        held, parts = held_in(told), held_in(told, "shard")
         self.looks += bool(held)
         out = Counter(number for numbers in held.values() for number in numbers)
         self.most = max(self.most, out.total())
-        if out.total() > len(self.hub.gpus) or any(count > 1 for count in out.values()):
-            self.twice.append(held)
+        if out.total() > len(self.hub.gpus) or any(count > 1 for count in out.values()) or out.keys() & set().union(*parts.values()):
+            self.twice.append(held | parts)
 
     def __enter__(self):
         self.start()

@@ -68,7 +68,7 @@ def test_the_page_offers_what_the_server_has_and_nothing_else(hub, chromium, lea
     learner = learners(1)
     with people.at_the_hub(chromium, learner, "/hub/spawn") as page:
         page.wait_for_selector("#gpus")
-        assert page.locator("#gpus option").evaluate_all("all => all.map(each => each.value)") == ["0", "1", "2", "4"]
+        assert page.locator("#gpus option").evaluate_all("all => all.map(each => each.value)") == ["0", "part", "1", "2", "4"]
     refused = hub.admin.ask("POST", f"users/{learner.name}/server", gpus=3)
     people.wait_for(lambda: not hub.admin.server(learner.name).get("pending"), "the refusal")
     assert not hub.admin.server(learner.name).get("ready") and not hub.admin.job(learner.name), refused.text
@@ -108,10 +108,10 @@ def test_a_job_that_takes_all_gpus_says_what_is_wrong_with_them(hub, learners):
     """`make hub` ends with it. Pretended GPUs are allotted, and PyTorch opens none."""
     import install
 
-    told = install.gpus_tried(HUB, learners(1).name, 4, {"SLURM_CONF": str(hub.folder / "slurm.conf")})
-    assert [each for each in told if re.search(r"Slurm: job \d+: 4 GPUs .*PyTorch sees 0 GPUs", each)], told
+    told = install.gpus_tried(HUB, learners(1).name, len(hub.gpus), {"SLURM_CONF": str(hub.folder / "slurm.conf")})
+    assert [each for each in told if re.search(r"Slurm: job \d+: 5 GPUs .*PyTorch sees 0 GPUs", each)], told
     learners(2).start(gpus=1)
-    (told,) = install.gpus_tried(HUB, learners(1).name, 4, {"SLURM_CONF": str(hub.folder / "slurm.conf")})
+    (told,) = install.gpus_tried(HUB, learners(1).name, len(hub.gpus), {"SLURM_CONF": str(hub.folder / "slurm.conf")})
     assert "could not be tried" in told, told
 
 

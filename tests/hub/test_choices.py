@@ -12,7 +12,7 @@ def test_a_form_and_a_program_may_ask_for_the_same():
     assert SERVER.checked({"gpus": 2, "gib": 8}) == {"gpus": 2, "hours": 1, "gib": 8}
 
 
-TOO_MUCH = [{"gpus": 8}, {"gpus": 3}, {"hours": "99"}, {"gib": "64\n#SBATCH --gres=gpu:4"}, {"gpus": [True]}]
+TOO_MUCH = [{"gpus": 8}, {"gpus": 3}, {"gpus": "part"}, {"hours": "99"}, {"gib": "64\n#SBATCH --gres=gpu:4"}, {"gpus": [True]}]
 
 
 @pytest.mark.parametrize("asked", TOO_MUCH)
@@ -28,6 +28,16 @@ def test_nothing_else_in_a_request_reaches_the_job():
 def test_the_page_shows_what_the_server_has():
     assert [values for _, values in SERVER.choices().values()] == [[0, 1, 2, 4], [1, 2, 4], [2, 4, 8, 16]]
     assert '<option value="0">none: the ranks run on the CPU</option>' in SERVER.page()
+
+
+def test_a_part_of_a_gpu_is_on_offer_where_one_is_set_aside():
+    sharing = Limits(gpus=1, hours=4, gib=16, sharing=3)
+    assert sharing.checked({"gpus": ["part"]}) == {"gpus": "part", "hours": 1, "gib": 4} == sharing.checked({"gpus": "part"})
+    page = sharing.page()
+    assert '<option value="part">a part of one, which up to 3 learners share</option>' in page and "for learning, not for timing" in page
+    assert "is yours alone, a part of a GPU apart, until" in page and "is yours alone until" in SERVER.page()
+    assert "a part of one" not in SERVER.page() and "timing" not in SERVER.page()
+    assert sharing.choices()["gpus"][1] == [0, "part", 1] and Limits(0, 4, 16, sharing=2).choices()["gpus"][1] == [0, "part"]
 
 
 def test_the_most_that_an_administrator_allows_is_on_offer():
@@ -83,6 +93,15 @@ def test_who_chooses_is_told_what_is_free_and_how_many_wait():
     assert tell_free(LISTING, 4) == "GPUs: 1 of 4 is free. 2 learners wait in the queue."
     assert tell_free(LISTING.replace("PENDING|9", "COMPLETED|9"), 8) == "GPUs: 5 of 8 are free. 1 learner waits in the queue."
     assert tell_free("", 0) == ""
+
+
+def test_who_asked_for_a_part_of_a_gpu_is_told_of_parts():
+    listing = "RUNNING|6|gres:shard:1|30:00|None\nRUNNING|4|gres/shard:1|20:00|None\nPENDING|11|gres:shard:1|1:00:00|Resources\n"
+    told = tell_place(listing + LISTING, "11", 4, parts=2)
+    assert told.startswith("In the queue: place 1 of 3. You asked for a part of a GPU; 0 of 2 are free. Waiting until enough is free.")
+    assert "The next server ends in 20 min" in told
+    assert tell_free(listing, 4, 3) == "GPUs: 4 of 4 are free. Parts of shared GPUs: 1 of 3 is free. 1 learner waits in the queue."
+    assert "You asked for 2 GPUs; 1 of 4 is free." in tell_place(listing + LISTING, "9", 4, parts=2)
 
 
 def test_who_does_not_wait_is_told_nothing():

@@ -21,7 +21,7 @@ import prepare  # noqa: E402
 
 ME = pwd.getpwuid(os.geteuid()).pw_name  # the proxy's user and the teacher: whoever tests owns all that is made
 FOUND = dict(host="server", address="127.0.1.1", cpus="8", sockets="1", cores="4", threads="2", memory="32000")
-SAID = ["--address", "https://127.0.0.1:8443", "--sharers", "8", "--hours", "24", "--teacher", ME]
+SAID = ["--address", "https://127.0.0.1:8443", "--sharers", "8", "--shared", "1", "--hours", "24", "--teacher", ME]
 THEIRS = "# Slurm as it was set up here before\n"
 BEFORE = {
     "etc/slurm/slurm.conf": THEIRS,
@@ -134,7 +134,9 @@ def test_what_was_told_first_is_what_the_files_say_after_the_second_time(system,
     first_time(programs)
     make_hub()
     slurm = install.SLURM / "slurm.conf"
-    assert machine.node_in(slurm)["sharers"] == 8 and "MaxTime=24:00:00 " in slurm.read_text()
+    told = machine.node_in(slurm)
+    assert (told["gpus"], told["shared"], told["sharing"], told["sharers"]) == (2, 1, 4, 8)
+    assert "MaxTime=24:00:00 " in slurm.read_text()
     settings, marks = install.SETTINGS.read_text(), install.GRADING.read_text()
     assert 'RINGTREE_HUB_ADDRESS="https://127.0.0.1:8443"\n' in settings and 'RINGTREE_HUB_HOURS="24"\n' in settings
     assert f'RINGTREE_HUB_STATE="{install.STATE}"\n' in marks
@@ -144,7 +146,7 @@ def test_what_was_told_first_is_what_the_files_say_after_the_second_time(system,
     assert f"User={ME}\n" in (install.UNITS / "ringtree-grading.service").read_text()
     make_hub("--hours", "8")
     assert 'RINGTREE_HUB_HOURS="8"\n' in install.SETTINGS.read_text()
-    assert machine.node_in(slurm)["sharers"] == 8 and "MaxTime=8:00:00 " in slurm.read_text()
+    assert machine.node_in(slurm) == told and "MaxTime=8:00:00 " in slurm.read_text()
 
 
 def test_an_administrators_lines_stay_and_the_settings_are_roots_alone(system, programs):

@@ -12,6 +12,7 @@ import namespaces
 import pytest
 
 LOOKED_UP = dict(host="server", cpus="2", sockets="1", cores="2", threads="1", memory="8000")
+NONE = {"shared": 0, "sharing": 0}
 REST = dict(node="server", controller_port=1, node_port=2, slurm_user="slurm", munge_socket="socket", state="/s", logs="/l", programs="/p")
 
 
@@ -29,13 +30,39 @@ def test_what_slurm_was_told_of_a_node_is_read_again(tmp_path):
     assert machine.node_in(tmp_path / "slurm.conf") == {}
     gpus, cards = ["/dev/nvidia0", "/dev/nvidia1"], ["/dev/infiniband/uverbs0"]
     machine.fill(tmp_path, **LOOKED_UP, address="127.0.1.1", gpus=gpus, cards=cards, sharers=4, hours=1, **REST)
-    assert machine.node_in(tmp_path / "slurm.conf") == {"CPUs": 2, "RealMemory": 8000 - 1024, "gpus": 2, "sharers": 4}
+    assert machine.node_in(tmp_path / "slurm.conf") == {"CPUs": 2, "RealMemory": 8000 - 1024, "gpus": 2, "sharers": 4} | NONE
     assert " Gres=gpu:2,nic:1 " in (tmp_path / "slurm.conf").read_text()
     wanted = [f"Name=gpu File={path}" for path in gpus] + ["Name=nic File=/dev/infiniband/uverbs0"]
     assert (tmp_path / "gres.conf").read_text().splitlines()[-3:] == wanted
     conf = tmp_path / "slurm.conf"
     conf.write_text("# NodeName=x RealMemory=1\nNodeName=a CPUs=8 RealMemory=21503 State=UNKNOWN\nNodeName=b RealMemory=4096\n")
-    assert machine.node_in(conf) == {"CPUs": 8, "RealMemory": 21503, "gpus": 0, "sharers": 1}
+    assert machine.node_in(conf) == {"CPUs": 8, "RealMemory": 21503, "gpus": 0, "sharers": 1} | NONE
+
+
+def test_gpus_that_are_set_aside_have_a_type_and_parts_of_their_own(tmp_path):
+    gpus = [f"/dev/nvidia{number}" for number in range(3)]
+    machine.fill(tmp_path, **LOOKED_UP, address="127.0.1.1", gpus=gpus, shared=2, sharing=3, sharers=4, hours=1, **REST)
+    found = machine.node_in(tmp_path / "slurm.conf")
+    assert (found["gpus"], found["shared"], found["sharing"]) == (3, 2, 3)
+    assert " Gres=gpu:whole:1,gpu:shared:2,shard:6 " in (tmp_path / "slurm.conf").read_text()
+    kinds = ["gpu Type=whole", "gpu Type=shared", "gpu Type=shared", "shard Count=3", "shard Count=3"]
+    wanted = [f"Name={kind} File={path}" for kind, path in zip(kinds, [*gpus, *gpus[1:]])]
+    assert (tmp_path / "gres.conf").read_text().splitlines()[-5:] == wanted
+
+
+@pytest.mark.parametrize(
+    ("shared", "sharing", "jobs", "told"),
+    [(3, 4, "", "has 2 GPUs; give a number from 0 to 2"), (-1, 4, "", "from 0 to 2"), (1, 1, "", "give 2 or more, or --shared 0"),
+     (1, 4, "7\n8\n", "under running jobs, and there are 2"), (1, 4, "", None), (0, 4, "7\n", None)],
+)  # fmt: skip
+def test_what_cannot_be_set_aside_is_said(tmp_path, monkeypatch, shared, sharing, jobs, told):
+    gpus = ["/dev/nvidia0", "/dev/nvidia1"]
+    monkeypatch.setattr(install, "SLURM", tmp_path)
+    monkeypatch.setattr(machine, "find_gpus", lambda: gpus)
+    monkeypatch.setattr(install.subprocess, "run", lambda *_, **__: types.SimpleNamespace(stdout=jobs))
+    machine.fill(tmp_path, **LOOKED_UP, address="127.0.1.1", gpus=gpus, sharers=4, hours=1, **REST)
+    found = install.cannot_set_aside(shared, sharing)
+    assert found is None if told is None else told in found
 
 
 @pytest.mark.parametrize(

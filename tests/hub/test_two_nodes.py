@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 import requests
-from people import Administrator, Learner, wait_for
+from people import Administrator, Learner, left_by, wait_for
 
 import conftest
 
@@ -56,6 +56,7 @@ def cluster():
             yield here
     finally:
         here.end()
+    assert not (left := left_by(here)), f"users who could not be removed, since they still have processes: {left}"
 
 
 @pytest.fixture(scope="module")
