@@ -59,7 +59,7 @@ class Limits:
             told = f"{HELP[name]} {HELP_PART}" if PART in values else HELP[name]
             words = {"label": escape(label), "help": escape(told)}
             fields.append(FIELD.format(name=name, width=WIDTH[name], options=options, **words))
-        part = ", a part of a GPU apart," if self.sharing else ""
+        part = " (a part of a GPU is shared)" if self.sharing else ""
         return PAGE.format(part=part, now=escape(now), fields="".join(fields))
 
     def spoken(self, name, value):

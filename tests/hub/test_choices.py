@@ -35,7 +35,7 @@ def test_a_part_of_a_gpu_is_on_offer_where_one_is_set_aside():
     assert sharing.checked({"gpus": ["part"]}) == {"gpus": "part", "hours": 1, "gib": 4} == sharing.checked({"gpus": "part"})
     page = sharing.page()
     assert '<option value="part">a part of one, which up to 3 learners share</option>' in page and "for learning, not for timing" in page
-    assert "is yours alone, a part of a GPU apart, until" in page and "is yours alone until" in SERVER.page()
+    assert "is yours alone (a part of a GPU is shared) until" in page and "is yours alone until" in SERVER.page()
     assert "a part of one" not in SERVER.page() and "timing" not in SERVER.page()
     assert sharing.choices()["gpus"][1] == [0, "part", 1] and Limits(0, 4, 16, sharing=2).choices()["gpus"][1] == [0, "part"]
 
