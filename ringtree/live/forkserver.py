@@ -181,9 +181,7 @@ def become(request, server, private_descriptors):
     # A session of its own: Linux shares the cores out by sessions, and ranks that were in one
     # session together took 1.6 times as long for a short all-reduce (four ranks on two cores).
     os.setsid()
-    die_with_parent()
-    if os.getppid() != server:
-        os._exit(1)
+    die_with(server)
     for signum in (signal.SIGCHLD, signal.SIGINT, signal.SIGTERM):
         signal.signal(signum, signal.SIG_DFL)
     for descriptor in private_descriptors:
@@ -211,12 +209,21 @@ def become(request, server, private_descriptors):
 
         # The controller sleeps a quarter of a second for a database to connect; ours is a dict.
         app.time = types.SimpleNamespace(sleep=lambda seconds: None)
-        os.register_at_fork(after_in_child=die_with_parent)
+        forks_die_too()
     App.launch_instance(argv=request["arguments"][1:])
 
 
-def die_with_parent():
+def die_with(parent):
+    """Linux ends this process when its parent ends, which may be now."""
     libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def forks_die_too():
+    """From now on what this process forks ends with it."""
+    parent = []
+    os.register_at_fork(before=lambda: parent.append(os.getpid()), after_in_child=lambda: die_with(parent[-1]))
 
 
 if __name__ == "__main__":

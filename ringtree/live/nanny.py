@@ -26,11 +26,9 @@ def main():
     nanny, child = os.getpid(), os.fork()
     if child == 0:
         if sys.platform == "linux":
-            die_with_parent()
+            die_with(nanny)
             if module.endswith("controller"):  # it forks, and has not always begun to look after what it forked
-                os.register_at_fork(after_in_child=die_with_parent)
-        if os.getppid() != nanny:
-            os._exit(1)
+                forks_die_too()
         sys.argv = sys.argv[3:]
         runpy.run_module(module, run_name="__main__", alter_sys=True)
         sys.exit(0)
@@ -53,8 +51,17 @@ def main():
         time.sleep(0.2)
 
 
-def die_with_parent():
+def die_with(parent):
+    """Linux ends this process when its parent ends, which may be now."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def forks_die_too():
+    """From now on what this process forks ends with it."""
+    parent = []
+    os.register_at_fork(before=lambda: parent.append(os.getpid()), after_in_child=lambda: die_with(parent[-1]))
 
 
 if __name__ == "__main__":

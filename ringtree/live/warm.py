@@ -192,9 +192,7 @@ def serve(listening, folder):
                 pid = os.fork()
                 if pid == 0:
                     os.setsid()
-                    forkserver["die_with_parent"]()
-                    if os.getppid() != server:
-                        os._exit(1)
+                    forkserver["die_with"](server)
                     signal.signal(signal.SIGINT, signal.default_int_handler)
                     for each in (listening, line, *(its for its, _ in lines.values())):
                         each.close()
