@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import psutil
@@ -13,7 +14,7 @@ from live import wait_gone
 import ringtree
 
 NANNY = Path(ringtree.__file__).parent / "live" / "nanny.py"
-# As ipyparallel's controller does it forks a process of its own, which waits, and is ended before it looks after that.
+# It forks a process, which waits, as ipyparallel's controller does, and may be ended before it looks after that.
 FORKS = """
 import os, pathlib, time
 if forked := os.fork():
@@ -34,6 +35,7 @@ def family(request, tmp_path):
     try:
         while len(numbers) < 2:
             assert nanny.poll() is None
+            time.sleep(0.01)
             numbers = (tmp_path / "started").read_text().split() if (tmp_path / "started").exists() else []
         yield nanny, *(psutil.Process(int(number)) for number in numbers)
     finally:

@@ -54,8 +54,8 @@ class Allotment(SlurmSpawner):
     silent = ("None",)
 
     total_gpus = Integer(0, help="GPUs that are given whole").tag(config=True)
-    shared_gpus = Integer(0, help="GPUs beside them, set aside for learners to share").tag(config=True)
-    sharing = Integer(0, help="how many learners share one of these").tag(config=True)
+    total_parts = Integer(0, help="parts of the GPUs beside them, which are set aside for learners to share").tag(config=True)
+    sharing = Integer(0, help="how many learners share one of these GPUs").tag(config=True)
     most_hours = Integer(12, help="the most hours that a learner may ask for").tag(config=True)
     most_gib = Integer(64, help="the most memory that a learner may ask for, in GiB").tag(config=True)
     req_cpus = Integer(1, help="CPUs of a learner without a GPU, as Slurm counts them").tag(config=True)
@@ -76,7 +76,7 @@ class Allotment(SlurmSpawner):
     async def page_now(self):
         """The page to choose, with what is free when it is asked for."""
         try:
-            now = tell_free(await self.listing(), self.total_gpus, self.shared_gpus * self.sharing)
+            now = tell_free(await self.listing(), self.total_gpus, self.total_parts)
         except RuntimeError:
             now = "Slurm does not answer at the moment: no server can be started."
         return self.limits_here().page(now)
@@ -175,8 +175,7 @@ class Allotment(SlurmSpawner):
             listing = ""
             with contextlib.suppress(RuntimeError):  # a controller that is away for a while: the place is told when it is back
                 listing = await self.listing() if self.job_id else ""
-            parts = self.shared_gpus * self.sharing
-            say = tell_place(listing, self.job_id, self.total_gpus, self.silent, parts)
+            say = tell_place(listing, self.job_id, self.total_gpus, self.silent, self.total_parts)
             if say and say != told:
                 told = say
                 yield {"progress": 10, "message": say}

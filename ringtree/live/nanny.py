@@ -8,7 +8,6 @@ interpreter lock, and a thread of it would never look. FOLDER is removed when
 the parent is gone; "-" means none.
 """
 
-import ctypes
 import os
 import runpy
 import shutil
@@ -16,7 +15,7 @@ import signal
 import sys
 import time
 
-PR_SET_PDEATHSIG = 1  # of linux/prctl.h
+from forkserver import die_with, forks_die_too  # which lies beside this script
 
 
 def main():
@@ -49,19 +48,6 @@ def main():
                 shutil.rmtree(folder, ignore_errors=True)
             os.killpg(0, signal.SIGKILL)
         time.sleep(0.2)
-
-
-def die_with(parent):
-    """Linux ends this process when its parent ends, which may be now."""
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:
-        os._exit(1)
-
-
-def forks_die_too():
-    """From now on what this process forks ends with it."""
-    parent = []
-    os.register_at_fork(before=lambda: parent.append(os.getpid()), after_in_child=lambda: die_with(parent[-1]))
 
 
 if __name__ == "__main__":
