@@ -13,9 +13,9 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "book"))
 
-import executed  # noqa: E402
+import executed
 
-from ringtree.live import warm  # noqa: E402
+from ringtree.live import warm
 
 os.environ.setdefault("JUPYTER_DEFAULT_PROVISIONER_NAME", "ringtree-unix-sockets")  # see ringtree/live/kernels.py
 

@@ -36,7 +36,7 @@ import websocket
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(Path(os.environ.get("RINGTREE_HUB", ROOT / "hub")) / "server"))
-import parts  # noqa: E402
+import parts
 
 LAB = "labs/release/01-ranks-and-groups/ranks-and-groups.ipynb"
 ANSWERED = ROOT / LAB.replace("release", "source")

@@ -26,10 +26,10 @@ AT_ONCE = 2  # notebooks; with more, their ranks fight for the cores
 under_way = set()  # processes that run notebooks; a kernel ends with its own
 sys.path.insert(0, str(ROOT / "book"))
 
-import executed  # noqa: E402
-import solutions  # noqa: E402
+import executed
+import solutions
 
-from ringtree.live import warm  # noqa: E402
+from ringtree.live import warm
 
 
 def sources():

@@ -28,15 +28,15 @@ if lacking := [name for name in ("torch", "pandas", "ipyparallel", "psutil", "la
     print(f"{', '.join(lacking)} cannot be imported: install requirements.txt first, as `make` does", file=sys.stderr)
     sys.exit(2)
 
-import normalise  # noqa: E402
-import pandas  # noqa: E402
-import pytest  # noqa: E402
-import torch  # noqa: E402
+import normalise
+import pandas
+import pytest
+import torch
 
-from ringtree.data import recordings  # noqa: E402
-from ringtree.errors import UsageError  # noqa: E402
-from ringtree.live.deadline import RankError  # noqa: E402
-from ringtree.measure import on_gpu  # noqa: E402
+from ringtree.data import recordings
+from ringtree.errors import UsageError
+from ringtree.live.deadline import RankError
+from ringtree.measure import on_gpu
 
 NBVAL = ("--nbval", "--nbval-cell-timeout", "300", "--nbval-sanitize-with", str(ROOT / "tests" / "nbval_sanitize.cfg"))
 QUIET = ("-q", "--tb=no", "--no-header", "--no-summary", "-p", "no:cacheprovider", "-c", str(ROOT / "pyproject.toml"))
@@ -114,7 +114,7 @@ def provenance(stage, settings, options, found) -> dict:
     words += ["--dry"] if options.dry else []
     return {
         "kind": recordings.GPU if first["backend"] == "nccl" else recordings.DRY,
-        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "command": f'{recordings.COMMAND} ARGS="{shlex.join(words)}"' if words else recordings.COMMAND,
         "ranks": len(stage.found),
         "shared": 0 < len(devices) < len(stage.found),

@@ -26,8 +26,8 @@ from pygments.token import Comment, Keyword, Whitespace
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "book"))
 
-import executed  # noqa: E402
-import solutions  # noqa: E402
+import executed
+import solutions
 
 RANK_LINE = re.compile(r"^((?:<span></span>)?)\[rank (\d+)\]( ?)", re.MULTILINE)
 ERROR_NAME = re.compile(r"^((?:<span></span>)?)([A-Z]\w+)(?=: )", re.MULTILINE)

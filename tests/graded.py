@@ -12,7 +12,7 @@ import nbformat
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
-from test_labs import ANSWERS, LABS, NAMES, module_of, source_of, verdict  # noqa: E402
+from test_labs import ANSWERS, LABS, NAMES, module_of, source_of, verdict
 
 LIST, PAGE = ROOT / "book" / "labs.md", ROOT / "book" / "graders.md"
 ALL = """# The labs

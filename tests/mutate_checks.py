@@ -20,10 +20,10 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
-from test_labs import ANSWERS, NAMES, RUBBISH, Notebook, learners_cells, module_of  # noqa: E402
+from test_labs import ANSWERS, NAMES, RUBBISH, Notebook, learners_cells, module_of
 
-from ringtree.labs import comparing, forbidding, judging  # noqa: E402
-from ringtree.labs.exercise import Answer, Program  # noqa: E402
+from ringtree.labs import comparing, forbidding, judging
+from ringtree.labs.exercise import Answer, Program
 
 SECONDS = 20
 # Assertions that all checks share and that are no sentence: module, its text, the text without, in words, what an answer is told.

@@ -10,7 +10,7 @@ from ringtree.cost import Link
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent / "benchmarks"))
-import random_programs  # noqa: E402
+import random_programs
 
 STORED = json.loads((HERE / "simgrid.json").read_text())
 CASES = STORED["cases"]

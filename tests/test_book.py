@@ -18,9 +18,9 @@ ROOT = Path(__file__).resolve().parent.parent
 HTML = ROOT / "_build" / "html"
 sys.path.insert(0, str(ROOT / "book"))
 
-import build  # noqa: E402
-import normalise  # noqa: E402
-import pages  # noqa: E402
+import build
+import normalise
+import pages
 
 MEGABYTE = 10**6
 # In a chapter about measuring, half of the outputs may depend on the machine; elsewhere a quarter.

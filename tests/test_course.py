@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parent.parent
 SOURCES = sorted((ROOT / "labs" / "source").glob("*/*.ipynb"))
 sys.path.insert(0, str(ROOT / "book"))
 
-import course as making  # noqa: E402
+import course as making
 
 
 def squeezed(text):

@@ -12,11 +12,11 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from browser import find_chromium, launched  # noqa: E402
-from browser import opened as opened_page  # noqa: E402
+from browser import find_chromium, launched
+from browser import opened as opened_page
 
-from ringtree.explain import explain  # noqa: E402
-from ringtree.theory.model import COLLECTIVES, Protocol, closed_form  # noqa: E402
+from ringtree.explain import explain
+from ringtree.theory.model import COLLECTIVES, Protocol, closed_form
 
 pytestmark = pytest.mark.skipif(not find_chromium(), reason="no Chromium found on this machine")
 

@@ -8,13 +8,13 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from browser import find_chromium, launched, opened  # noqa: E402
-from drawn import OVERLAPPING, UNREADABLE  # noqa: E402
-from test_draw import all_pictures  # noqa: E402
+from browser import find_chromium, launched, opened
+from drawn import OVERLAPPING, UNREADABLE
+from test_draw import all_pictures
 
-from ringtree import Link, Sketch, compute, draw, simulate  # noqa: E402
-from ringtree.algorithms import rabenseifner_all_reduce, ring_all_gather, ring_all_reduce  # noqa: E402
-from ringtree.trace import Message, Trace  # noqa: E402
+from ringtree import Link, Sketch, compute, draw, simulate
+from ringtree.algorithms import rabenseifner_all_reduce, ring_all_gather, ring_all_reduce
+from ringtree.trace import Message, Trace
 
 pytestmark = pytest.mark.skipif(not find_chromium(), reason="no Chromium found on this machine")
 

@@ -17,16 +17,16 @@ import torch
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "book"))
 
-import executed  # noqa: E402
-import gpu_record  # noqa: E402
+import executed
+import gpu_record
 
-from ringtree import tables  # noqa: E402
-from ringtree.data import recordings  # noqa: E402
-from ringtree.data.recordings import PROVENANCE, RECORDINGS, recording  # noqa: E402
-from ringtree.errors import UsageError  # noqa: E402
-from ringtree.live.deadline import RanksStuck  # noqa: E402
-from ringtree.measure import on_gpu  # noqa: E402
-from ringtree.theory import nccl  # noqa: E402
+from ringtree import tables
+from ringtree.data import recordings
+from ringtree.data.recordings import PROVENANCE, RECORDINGS, recording
+from ringtree.errors import UsageError
+from ringtree.live.deadline import RanksStuck
+from ringtree.measure import on_gpu
+from ringtree.theory import nccl
 
 TOLD = {
     "kind": "GPU", "date": "2030-02-03T04:05:06+00:00", "command": "make gpu-record", "ranks": 4, "backend": "nccl",

@@ -15,7 +15,7 @@ from bs4 import BeautifulSoup
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "book"))
 
-import running  # noqa: E402
+import running
 
 PAGES = sorted((ROOT / "_build" / "html" / "notebooks").glob("*.html")) + sorted((ROOT / "_build" / "html" / "labs").rglob("*.html"))
 

@@ -9,7 +9,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "book"))
 
-import pages  # noqa: E402
+import pages
 
 CODE, PRINTED, SHOWN = "highlight-python", "output stream highlight-myst-ansi", "output text_plain highlight-myst-ansi"
 

@@ -9,8 +9,8 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from browser import find_chromium, launched, window  # noqa: E402
-from test_book import HTML  # noqa: E402
+from browser import find_chromium, launched, window
+from test_book import HTML
 
 pytestmark = [
     pytest.mark.skipif(not find_chromium(), reason="no Chromium found on this machine"),

@@ -8,9 +8,9 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from browser import find_chromium, launched, opened, window  # noqa: E402
-from drawn import OVERLAPPING, UNREADABLE  # noqa: E402
-from test_book import HTML, PAGES, name_of  # noqa: E402
+from browser import find_chromium, launched, opened, window
+from drawn import OVERLAPPING, UNREADABLE
+from test_book import HTML, PAGES, name_of
 
 pytestmark = [
     pytest.mark.skipif(not find_chromium(), reason="no Chromium found on this machine"),

@@ -10,12 +10,12 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from browser import find_chromium, launched
-from browser import opened as opened_page  # noqa: E402
+from browser import opened as opened_page
 
-from ringtree.algorithms import mst_broadcast, pairwise_all_to_all, ring_all_reduce  # noqa: E402
-from ringtree.cost import Link  # noqa: E402
-from ringtree.draw import player  # noqa: E402
-from ringtree.simulated.following import follow  # noqa: E402
+from ringtree.algorithms import mst_broadcast, pairwise_all_to_all, ring_all_reduce
+from ringtree.cost import Link
+from ringtree.draw import player
+from ringtree.simulated.following import follow
 
 pytestmark = pytest.mark.skipif(not find_chromium(), reason="no Chromium found on this machine")
 

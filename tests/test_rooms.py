@@ -115,7 +115,7 @@ for name in {FACE}:
 
 def test_a_room_that_is_not_there_is_an_attribute_error():
     with pytest.raises(AttributeError, match="nowhere"):
-        ringtree.nowhere
+        _ = ringtree.nowhere
 
 
 # -- chapters ------------------------------------------------------------------

@@ -94,7 +94,7 @@ class Allotment(SlurmSpawner):
         given = {name: os.environ[name] for name in ("PATH", "SLURM_CONF", "LANG") if name in os.environ}
         try:
             return await asyncio.wait_for(super().run_command(cmd, input=input, env=given if env is None else env), PATIENCE)
-        except asyncio.TimeoutError:
+        except TimeoutError:
             raise RuntimeError(f"no answer within {PATIENCE} s") from None
 
     async def query_job_status(self):

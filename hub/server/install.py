@@ -432,7 +432,7 @@ def agreed(question, given):
 def install(given):
     if not shutil.which("apt-get"):
         sys.exit("It is made for Debian 12 and Ubuntu 24.04: no apt-get was found here. README.md names the parts for elsewhere.")
-    if sys.version_info < (3, 11):
+    if sys.version_info < (3, 11):  # noqa: UP036 - HUB_PYTHON may be any
         here = ".".join(map(str, sys.version_info[:3]))
         sys.exit(f"This Python is {here}, and the hub needs 3.11 or newer: name one that every user may execute with HUB_PYTHON=….")
     if given.address.startswith("https") != bool(given.certificate and given.key):

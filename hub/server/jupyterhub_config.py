@@ -11,9 +11,9 @@ from urllib.parse import quote
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
-from allotments import Enclosed  # noqa: E402
-from machine import cpus_offered, node_in  # noqa: E402
-from members import Members  # noqa: E402
+from allotments import Enclosed
+from machine import cpus_offered, node_in
+from members import Members
 
 STATE = Path(os.environ["RINGTREE_HUB_STATE"])
 PYTHON = Path(sys.executable).parent

@@ -18,10 +18,10 @@ sys.path[:0] = [str(HERE), str(HERE.parent / "server")]
 
 load_subconfig(str(HERE.parent / "server" / "jupyterhub_config.py"))  # noqa: F821
 
-from machine import cpus_offered  # noqa: E402
-from on_nodes import OnNode  # noqa: E402
+from machine import cpus_offered
+from on_nodes import OnNode
 
-from ringtree.live.slurm_words import gpus_in  # noqa: E402
+from ringtree.live.slurm_words import gpus_in
 
 STATE = Path(os.environ["RINGTREE_HUB_STATE"])
 NAME = os.environ["RINGTREE_HUB_NAME"]

@@ -18,8 +18,8 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "server"))
 
-import install  # noqa: E402
-import layout  # noqa: E402
+import install
+import layout
 
 CONFIG = HERE / "jupyterhub_config.py"
 PYTHON = Path(sys.executable).parent

@@ -8,7 +8,6 @@ store that this script makes; no environment variable is needed.
 
 import torch.distributed as dist
 import torch.multiprocessing as mp
-
 from hello_torchrun import hello
 
 RANKS = 4

@@ -229,7 +229,7 @@ def compare(
     """
     rows = list(rows)
     fig, ax = figure(720, 92 + 27 * len(rows))
-    for y, (label, first, second) in enumerate(reversed(rows)):
+    for y, (_, first, second) in enumerate(reversed(rows)):
         ax.plot([first, second], [y, y], color=INK, alpha=0.35, linewidth=2, zorder=1)
         ax.plot(first, y, "o", color=CURVE_COLOURS[0], markersize=9, zorder=2)
         ax.plot(second, y, "D", color=CURVE_COLOURS[1], markersize=8, zorder=3)

@@ -36,7 +36,7 @@ def source(program):
 def _code(program) -> str:
     if isinstance(program, functools.partial):
         return "".join(f"# with {each}\n" for each in _given(program)) + textwrap.dedent(_code(program.func))
-    written = program if inspect.isroutine(program) or inspect.isclass(program) else getattr(type(program), "__call__", None)
+    written = program if inspect.isroutine(program) or inspect.isclass(program) else getattr(type(program), "__call__", None)  # noqa: B004 - the code is wanted
     try:
         return inspect.getsource(written)
     except (TypeError, OSError):

@@ -60,13 +60,13 @@ class RankMagics(ParallelMagics):
         return ranks
 
     def px(self, line=""):
-        self.ranks  # says what to do where there are none
+        _ = self.ranks  # says what to do where there are none
         return super().px(line)
 
     px.__doc__ = ParallelMagics.px.__doc__
 
     def pxconfig(self, line):
-        self.ranks
+        _ = self.ranks
         return super().pxconfig(line)
 
     pxconfig.__doc__ = ParallelMagics.pxconfig.__doc__

@@ -92,7 +92,7 @@ exec {lifeline} srun {program_and_args}
             return {"JobState": "COMPLETED"}  # so long ago that it is forgotten
         return dict(re.findall(r"(\w+)=(\S+)", said.stdout))
 
-    def wait_until_allotted(self, tell=functools.partial(print, flush=True)):
+    def wait_until_allotted(self, tell=functools.partial(print, flush=True)):  # noqa: B008
         """Wait in the queue, however long, and tell why whenever that changes. Raises UsageError where the job ends there.
 
         Interrupted, the job is taken out of the queue.

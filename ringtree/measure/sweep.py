@@ -222,7 +222,7 @@ def _provenance(found, hosts, link):
         "clock": "CUDA events" if gpus else "monotonic clock",
         "torch": found[0]["torch"],
         "nccl": found[0]["nccl"],
-        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     }
 
 

@@ -213,7 +213,7 @@ def no_operation(rank, op):
     return _misuse(rank, f"gives P2POp {getattr(op, '__name__', repr(op))}: give it dist.isend or dist.irecv")
 
 
-def no_tensor(rank, operations):
+def no_tensor_given(rank, operations):
     given = next(tensor for _, tensor, _, _ in operations if not hasattr(tensor, "nbytes"))
     return _misuse(rank, f"gives a message a {type(given).__name__}: give it one tensor (torch.cat makes one of several)")
 

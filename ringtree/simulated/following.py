@@ -64,7 +64,7 @@ class Followed:
         return f"Followed: {len(self.start)} ranks, {len(self.sent)} messages, chunks of {columns}"
 
 
-def follow(program, inputs: Sequence, machine: Link | Machine = Link(1.0, 0.0), *, chunks: int | None = None) -> Followed:
+def follow(program, inputs: Sequence, machine: Link | Machine = Link(1.0, 0.0), *, chunks: int | None = None) -> Followed:  # noqa: B008
     """Find out what each rank holds, and whose it is, after every message of a rank program.
 
     program, inputs, machine: as for `ringtree.simulate`; the inputs tell only sizes

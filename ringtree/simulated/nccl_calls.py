@@ -71,7 +71,7 @@ class NcclDist(SimulatedDist):
         try:
             issued.entries = [(sends, peer, tensor.nbytes, tag) for sends, tensor, peer, tag in operations]
         except AttributeError:
-            raise faults.no_tensor(self._rank.number, operations) from None
+            raise faults.no_tensor_given(self._rank.number, operations) from None
         return IssuedWork(self._issued, issued, self._post(self._rank, operations, place))
 
     def _call(self, asked, algorithm, place):

@@ -17,7 +17,7 @@ import pytest
 
 sys.path.append(str(Path(install.__file__).resolve().parent.parent / "slurm"))
 
-import prepare  # noqa: E402
+import prepare
 
 ME = pwd.getpwuid(os.geteuid()).pw_name  # the proxy's user and the teacher: whoever tests owns all that is made
 FOUND = dict(host="server", address="127.0.1.1", cpus="8", sockets="1", cores="4", threads="2", memory="32000")

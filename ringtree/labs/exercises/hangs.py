@@ -11,7 +11,7 @@ from ringtree.errors import UsageError
 from ringtree.labs import limits
 from ringtree.labs.comparing import is_whole, short
 from ringtree.labs.exercise import Answer, Case, Level, Program, Question
-from ringtree.labs.inputs import drawn, whole_numbers
+from ringtree.labs.inputs import drawn
 from ringtree.measure.flight_recorder import Entry, entries_of
 
 TITLE = "Hangs"

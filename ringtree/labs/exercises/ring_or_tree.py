@@ -148,7 +148,7 @@ def chooser_questions(machines=MACHINES):
     last = cells[-1]
     yield Question(last[1:], lambda answer: job.beats_the_simple_one(answer, last), "the whole job")
     for level, part in enumerate(PARTS, 1):
-        yield Question(last[1:], lambda answer, wrong=job.within(part): wrong(answer, last), "the whole job", level)
+        yield Question(last[1:], lambda answer, wrong=job.within(part): wrong(answer, last), "the whole job", level)  # noqa: B008
 
 
 PARTS = 1.15, 1.01
