@@ -188,7 +188,13 @@ class Learner(threading.Thread):
 
 def outputs(line, code):
     """What a cell leaves behind it, as a notebook stores it. Raises RuntimeError for a cell that raises."""
-    header = {"msg_id": uuid.uuid4().hex, "msg_type": "execute_request", "username": "", "session": "benchmark", "version": "5.3"}
+    header = {
+        "msg_id": uuid.uuid4().hex,
+        "msg_type": "execute_request",
+        "username": "",
+        "session": "benchmark",
+        "version": "5.3",
+    }
     content = {"code": code, "silent": False, "store_history": True, "user_expressions": {}, "allow_stdin": False}
     line.send(json.dumps({"header": header, "parent_header": {}, "metadata": {}, "content": content, "channel": "shell"}))
     left = []

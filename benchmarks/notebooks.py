@@ -30,7 +30,9 @@ def main():
     parser.add_argument("names", metavar="NAME", nargs="*", default=[""])
     parser.add_argument("--slowest", type=int, default=2, help="how many cells to name (%(default)s)")
     parser.add_argument("--one", type=Path, help=argparse.SUPPRESS)
-    parser.add_argument("--warm", action="store_true", help="fork the kernels as the book's build does; their CPU is not known then")
+    parser.add_argument(
+        "--warm", action="store_true", help="fork the kernels as the book's build does; their CPU is not known then"
+    )
     options = parser.parse_args()
     if options.one:
         return time_one(options.one, options.slowest)

@@ -74,12 +74,10 @@ def rank_program(steps, dist, compute=compute, buffer=Sketch):
         if what == "compute":
             compute(*given)
         elif what == "start":
-            works += dist.batch_isend_irecv(
-                [
-                    dist.P2POp(dist.isend if sends else dist.irecv, buffer(nbytes, torch.uint8), peer)
-                    for sends, peer, nbytes in given[0]
-                ]
-            )
+            works += dist.batch_isend_irecv([
+                dist.P2POp(dist.isend if sends else dist.irecv, buffer(nbytes, torch.uint8), peer)
+                for sends, peer, nbytes in given[0]
+            ])
         elif what == "wait":
             while works:
                 works.pop(0).wait()

@@ -74,7 +74,9 @@ def report(title, rows, reference):
     for name, seconds in rows.items():
         middle = statistics.median(seconds)
         ratio = middle / statistics.median(rows[reference])
-        print(f"  {name:32}{middle * 1e3:10.1f} ms   {ratio:6.2f} × {reference}   (from {min(seconds) * 1e3:.1f} to {max(seconds) * 1e3:.1f})")
+        print(
+            f"  {name:32}{middle * 1e3:10.1f} ms   {ratio:6.2f} × {reference}   (from {min(seconds) * 1e3:.1f} to {max(seconds) * 1e3:.1f})"
+        )
 
 
 def start(repeats):
@@ -86,8 +88,12 @@ def start(repeats):
         for _ in range(repeats):
             rows["torchrun"].append(timed(lambda: subprocess.run(torchrun, check=True, capture_output=True) and None))
             live = Kernel()
-            rows["ringtree, fresh kernel"].append(timed(live.run, f"import ringtree\nringtree.start(4)\nget_ipython().run_cell_magic('px', '', {ALL_REDUCE!r})"))
-            rows["ringtree, warm kernel"].append(timed(live.run, f"ringtree.start(4)\nget_ipython().run_cell_magic('px', '', {ALL_REDUCE!r})"))
+            rows["ringtree, fresh kernel"].append(
+                timed(live.run, f"import ringtree\nringtree.start(4)\nget_ipython().run_cell_magic('px', '', {ALL_REDUCE!r})")
+            )
+            rows["ringtree, warm kernel"].append(
+                timed(live.run, f"ringtree.start(4)\nget_ipython().run_cell_magic('px', '', {ALL_REDUCE!r})")
+            )
             live.close()
             with plain_kernel() as (live, seconds):
                 rows["plain ipyparallel, fresh kernel"].append(seconds + timed(live.run, f"%%px\n{ALL_REDUCE}"))

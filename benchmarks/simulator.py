@@ -26,9 +26,12 @@ from ringtree.simulated.sketch import Sketch
 HERE = pathlib.Path(__file__).resolve().parent
 LINK = Link(10e-6, 1 / 450e9)
 CASES = [
-    ("ring_all_reduce", 16), ("ring_all_reduce", 64), ("ring_all_gather", 64),
-    ("recursive_doubling_all_reduce", 64), ("mst_broadcast", 64),
-]  # fmt: skip
+    ("ring_all_reduce", 16),
+    ("ring_all_reduce", 64),
+    ("ring_all_gather", 64),
+    ("recursive_doubling_all_reduce", 64),
+    ("mst_broadcast", 64),
+]
 
 
 def main():
@@ -52,7 +55,9 @@ def main():
         print(line, flush=True)
     began = time.perf_counter()
     run = simulate(algorithms.ring_all_reduce, [Sketch(1 << 20) for _ in range(1024)], LINK, trace=False)
-    print(f"\nring all-reduce of 1,024 ranks, no payload, no trace: {run.messages:,} messages in {time.perf_counter() - began:.1f} s")
+    print(
+        f"\nring all-reduce of 1,024 ranks, no payload, no trace: {run.messages:,} messages in {time.perf_counter() - began:.1f} s"
+    )
 
 
 def ours(name, inputs):
@@ -74,8 +79,11 @@ def on_simgrid(python, script, *arguments, given=""):
     paths = os.pathsep.join([str(HERE.parent), *site.getsitepackages()])
     done = subprocess.run(
         [python, str(HERE / script), *map(str, arguments)],
-        env={**os.environ, "PYTHONPATH": paths}, input=given, capture_output=True, text=True,
-    )  # fmt: skip
+        env={**os.environ, "PYTHONPATH": paths},
+        input=given,
+        capture_output=True,
+        text=True,
+    )
     if done.returncode:
         print(f"  SimGrid was not run: {done.stderr.strip().splitlines()[-1]}", file=sys.stderr)
         return None

@@ -25,7 +25,13 @@ def say_how_to_run(app, name, template, context, doctree):
         ways.append(f'or <a href="{html.escape(link)}">open it on the hub</a>')
         context.setdefault("header_buttons", []).insert(
             0,
-            {"type": "link", "url": link, "tooltip": "Run this page on the hub", "icon": "fas fa-rocket", "label": "launch-hub"},
+            {
+                "type": "link",
+                "url": link,
+                "tooltip": "Run this page on the hub",
+                "icon": "fas fa-rocket",
+                "label": "launch-hub",
+            },
         )
     setup = context["pathto"]("book/setup")
     line = f'<p class="how-to-run">To run this page: {", ".join(ways)}. <a href="{setup}">Set-up</a></p>'

@@ -1,8 +1,8 @@
 """The course's configuration of nbgrader: run its commands in this folder, with a lab's folder as the assignment's name.
 
-    nbgrader generate_assignment 10-ring-all-reduce
-    nbgrader autograde 10-ring-all-reduce
-    nbgrader generate_feedback 10-ring-all-reduce
+nbgrader generate_assignment 10-ring-all-reduce
+nbgrader autograde 10-ring-all-reduce
+nbgrader generate_feedback 10-ring-all-reduce
 """
 
 from nbconvert.preprocessors import ClearMetadataPreprocessor, TagRemovePreprocessor
@@ -31,9 +31,15 @@ c.ClearSolutions.end_solution_delimeter = "### END SOLUTION"
 c.Autograde.sanitize_preprocessors.insert(3, Restore)
 c.OverwriteCells.add_missing_cells = True
 c.Autograde.autograde_preprocessors = [
-    ExecuteForFeedback, WriteMarks, IgnorePattern, ClearMetadataPreprocessor, LimitOutput, SaveAutoGrades, AssignLatePenalties,
+    ExecuteForFeedback,
+    WriteMarks,
+    IgnorePattern,
+    ClearMetadataPreprocessor,
+    LimitOutput,
+    SaveAutoGrades,
+    AssignLatePenalties,
     CheckCellMetadata,
-]  # fmt: skip
+]
 c.WriteMarks.hidden = "hidden"
 
 # From an exchange nothing is taken but what learners have submitted as themselves.

@@ -27,7 +27,19 @@ import lazy_loader
 # Late, so that a rank that imports a room of this package pays for that room alone.
 __getattr__, __dir__, __all__ = lazy_loader.attach(
     __name__,
-    submodules=["algorithms", "data", "doctor", "draw", "explain", "labs", "live", "measure", "parallel", "simulated", "theory"],
+    submodules=[
+        "algorithms",
+        "data",
+        "doctor",
+        "draw",
+        "explain",
+        "labs",
+        "live",
+        "measure",
+        "parallel",
+        "simulated",
+        "theory",
+    ],
     submod_attrs={
         "computing": ["compute"],
         "cost": ["Link", "Machine"],

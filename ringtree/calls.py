@@ -108,7 +108,9 @@ class Asked:
 
     def _refuse_operation(self, given):
         if not isinstance(self.op, ReduceOp | ReduceOp.RedOpType) or self.op not in OPERATIONS:
-            raise TypeError(f"{self.function} was given op={_short(self.op)}: give one of dist.ReduceOp, such as dist.ReduceOp.SUM")
+            raise TypeError(
+                f"{self.function} was given op={_short(self.op)}: give one of dist.ReduceOp, such as dist.ReduceOp.SUM"
+            )
         if given[0].dtype.is_complex and self.op not in FOR_COMPLEX:
             raise ValueError(f"{self.function} does not support {self.op} on complex tensors: give SUM or AVG")
         if self.op in BITWISE and given[0].dtype.is_floating_point:
@@ -120,14 +122,18 @@ class Asked:
             raise ValueError(f"{self.function} was given {name}= and group_{name}=: give one of them")
         if self.root is None and self.group_root is None:
             if self.form != "list":  # scatter and gather take rank 0
-                raise ValueError(f"{self.function} was given no root: give {name}=, a rank, or group_{name}=, a rank of the group")
+                raise ValueError(
+                    f"{self.function} was given no root: give {name}=, a rank, or group_{name}=, a rank of the group"
+                )
             self.root = 0
         if self.group_root is not None:
             if not (type(self.group_root) is int and 0 <= self.group_root < len(ranks)):
                 raise ValueError(f"{self.function} was given group_{name}={self.group_root!r}: give 0 to {len(ranks) - 1}")
             self.root = self.group_root
         elif self.root not in ranks:
-            raise ValueError(f"the root is rank {self.root!r}, which is not in the group of ranks {list(ranks)}: give one of them")
+            raise ValueError(
+                f"the root is rank {self.root!r}, which is not in the group of ranks {list(ranks)}: give one of them"
+            )
         else:
             self.root = list(ranks).index(self.root)
 
@@ -135,13 +141,17 @@ class Asked:
         for name, given in zip(self.names, self.tensors):
             if name.endswith("list") and (rank == self.root) is not bool(given):
                 what = "needs" if rank == self.root else "must not be given"
-                raise ValueError(f"{self.function}: rank {rank} of the group {what} {name}=, since the root is rank {self.root}")
+                raise ValueError(
+                    f"{self.function}: rank {rank} of the group {what} {name}=, since the root is rank {self.root}"
+                )
 
     def _refuse_lengths(self, rank, size):
         if self.form == "list":
             for name, given in zip(self.names, self.tensors):
                 if name.endswith("list") and given and len(given) != size:
-                    raise ValueError(f"{self.function} was given {name} of {len(given)} tensors: give {size}, one for each rank")
+                    raise ValueError(
+                        f"{self.function} was given {name} of {len(given)} tensors: give {size}, one for each rank"
+                    )
             self._refuse_shards(rank)
         elif self.form == "flat" and self.row.before == "blocks":
             for name, given, cuts in zip(self.names, self.tensors, self.sizes):
@@ -182,7 +192,9 @@ class Asked:
                 f"add up to {length}"
             )
         if not cuts and length % size:
-            raise ValueError(f"{self.function} was given {name} of length {length} for {size} ranks: give a multiple, or split sizes")
+            raise ValueError(
+                f"{self.function} was given {name} of length {length} for {size} ranks: give a multiple, or split sizes"
+            )
 
     # -- run ---------------------------------------------------------------------
 
@@ -236,7 +248,19 @@ def read(function: str, args: tuple, kwargs: dict) -> Asked:
     if row.before == "nothing":
         given = {}  # where and for how long a barrier waits
     names = tuple(given)
-    return Asked(function, row, form, names[:2], tuple(given.values())[:2], tuple(given.values())[2:], group, async_op, root, group_root, op)
+    return Asked(
+        function,
+        row,
+        form,
+        names[:2],
+        tuple(given.values())[:2],
+        tuple(given.values())[2:],
+        group,
+        async_op,
+        root,
+        group_root,
+        op,
+    )
 
 
 def give_collectives(owner: type, call, barrier: bool = True) -> None:

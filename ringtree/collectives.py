@@ -88,54 +88,108 @@ def _joined(before):
 
 TABLE = (
     Collective(
-        "broadcast", "whole", "whole", {"broadcast": "one"}, lambda before, rank, root, op: before[root],
-        root="src", aliases=("bcast",), algorithm="mst_broadcast", laps=1,
+        "broadcast",
+        "whole",
+        "whole",
+        {"broadcast": "one"},
+        lambda before, rank, root, op: before[root],
+        root="src",
+        aliases=("bcast",),
+        algorithm="mst_broadcast",
+        laps=1,
     ),
     Collective(
-        "reduce", "whole", "whole", {"reduce": "one"},
+        "reduce",
+        "whole",
+        "whole",
+        {"reduce": "one"},
         lambda before, rank, root, op: _blockwise(before, op) if rank == root else None,
-        root="dst", reduces=True, algorithm="mst_reduce", laps=1,
+        root="dst",
+        reduces=True,
+        algorithm="mst_reduce",
+        laps=1,
     ),
     Collective(
-        "scatter", "whole", "shard", {"scatter": "list"}, lambda before, rank, root, op: [before[root][rank]],
-        root="src", aliases=("scatterv",), algorithm="mst_scatter",
+        "scatter",
+        "whole",
+        "shard",
+        {"scatter": "list"},
+        lambda before, rank, root, op: [before[root][rank]],
+        root="src",
+        aliases=("scatterv",),
+        algorithm="mst_scatter",
     ),
     Collective(
-        "gather", "shard", "whole", {"gather": "list"},
+        "gather",
+        "shard",
+        "whole",
+        {"gather": "list"},
         lambda before, rank, root, op: _joined(before) if rank == root else None,
-        root="dst", aliases=("gatherv",), algorithm="mst_gather",
+        root="dst",
+        aliases=("gatherv",),
+        algorithm="mst_gather",
     ),
     Collective(
-        "all_gather", "shard", "whole",
+        "all_gather",
+        "shard",
+        "whole",
         {"all_gather": "list", "all_gather_single": "flat", "all_gather_into_tensor": "flat"},
         lambda before, rank, root, op: _joined(before),
-        aliases=("allgather", "allgatherv"), algorithm="ring_all_gather", laps=1,
+        aliases=("allgather", "allgatherv"),
+        algorithm="ring_all_gather",
+        laps=1,
     ),
     Collective(
-        "reduce_scatter", "whole", "shard",
+        "reduce_scatter",
+        "whole",
+        "shard",
         {"reduce_scatter": "list", "reduce_scatter_single": "flat", "reduce_scatter_tensor": "flat"},
         lambda before, rank, root, op: [op([blocks[rank] for blocks in before])],
-        reduces=True, aliases=("reducescatter",), algorithm="ring_reduce_scatter", laps=1,
+        reduces=True,
+        aliases=("reducescatter",),
+        algorithm="ring_reduce_scatter",
+        laps=1,
     ),
     Collective(
-        "all_reduce", "whole", "whole", {"all_reduce": "one"}, lambda before, rank, root, op: _blockwise(before, op),
-        reduces=True, aliases=("allreduce",), algorithm="ring_all_reduce", laps=2,
+        "all_reduce",
+        "whole",
+        "whole",
+        {"all_reduce": "one"},
+        lambda before, rank, root, op: _blockwise(before, op),
+        reduces=True,
+        aliases=("allreduce",),
+        algorithm="ring_all_reduce",
+        laps=2,
     ),
     Collective(
-        "all_to_all", "blocks", "blocks", {"all_to_all": "list", "all_to_all_single": "flat"},
+        "all_to_all",
+        "blocks",
+        "blocks",
+        {"all_to_all": "list", "all_to_all_single": "flat"},
         lambda before, rank, root, op: [blocks[rank] for blocks in before],
-        aliases=("alltoall", "alltoallv"), algorithm="pairwise_all_to_all",
+        aliases=("alltoall", "alltoallv"),
+        algorithm="pairwise_all_to_all",
     ),
     Collective(
-        "barrier", "nothing", "nothing", {"barrier": "one"}, lambda before, rank, root, op: [],
+        "barrier",
+        "nothing",
+        "nothing",
+        {"barrier": "one"},
+        lambda before, rank, root, op: [],
         algorithm="dissemination_barrier",
     ),
-)  # fmt: skip
+)
 NAMES = tuple(row.name for row in TABLE)
 SEND_RECV = Collective(
-    "send_recv", "whole", "whole", {}, lambda before, rank, root, op: before[root] if rank == 1 else None,
-    root="src", aliases=("sendrecv",), laps=1,
-)  # fmt: skip
+    "send_recv",
+    "whole",
+    "whole",
+    {},
+    lambda before, rank, root, op: before[root] if rank == 1 else None,
+    root="src",
+    aliases=("sendrecv",),
+    laps=1,
+)
 """One message from one rank to another: no collective, but timed and predicted beside them."""
 
 
@@ -149,7 +203,9 @@ def find(name, *, send_recv=False) -> Collective:
     if row is None:
         known = [*NAMES, *([SEND_RECV.name] if send_recv else [])]
         near = difflib.get_close_matches(_spelled(name), known, n=1)
-        raise UsageError(f"{name!r} is no collective: {f'did you mean {near[0]}? G' if near else 'g'}ive one of {', '.join(known)}")
+        raise UsageError(
+            f"{name!r} is no collective: {f'did you mean {near[0]}? G' if near else 'g'}ive one of {', '.join(known)}"
+        )
     return row
 
 

@@ -63,9 +63,14 @@ def parse(text, kind, name, types=None):
     # Python's engine fills short lines up with NaN, where the other takes them for empty cells; no other cell is NaN here.
     try:
         cells = pandas.read_csv(
-            io.StringIO("\n".join(records.values())), header=None, names=range(width), engine="python",
-            dtype=str, keep_default_na=False, skip_blank_lines=False,
-        ).set_axis(list(records))  # fmt: skip
+            io.StringIO("\n".join(records.values())),
+            header=None,
+            names=range(width),
+            engine="python",
+            dtype=str,
+            keep_default_na=False,
+            skip_blank_lines=False,
+        ).set_axis(list(records))
     except (pandas.errors.ParserError, ValueError) as error:
         raise UsageError(f"{name} is no CSV that can be read ({error}): mend it, or write it again") from None
     counts = cells.notna().sum(axis=1)

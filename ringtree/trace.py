@@ -101,7 +101,13 @@ class Trace(list):
     """
 
     def __init__(
-        self, messages: Iterable[Message] = (), *, size: int, spans: Iterable[Span] = (), calls: Iterable[Call] = (), label: str = ""
+        self,
+        messages: Iterable[Message] = (),
+        *,
+        size: int,
+        spans: Iterable[Span] = (),
+        calls: Iterable[Call] = (),
+        label: str = "",
     ):
         super().__init__(sorted(messages, key=lambda message: (message.start, message.src, message.dst)))
         self.size, self.spans, self.label = size, list(spans), label
@@ -219,9 +225,7 @@ class Trace(list):
             path.append(here[1])
             index, message = here
             before = [
-                pair
-                for pair in by_rank[message.src] + by_rank[message.dst]
-                if pair[0] < index and _follows(message, pair[1])
+                pair for pair in by_rank[message.src] + by_rank[message.dst] if pair[0] < index and _follows(message, pair[1])
             ]
             here = max(before, key=lambda pair: (pair[1].end, -pair[0]), default=None)
         return path[::-1]

@@ -1,7 +1,7 @@
 """The machine's own Chromium, driven by Playwright; it reaches nothing but the local disk.
 
-    with launched() as browser, opened(browser, "file:///…/welcome.html", width=390) as (page, problems):
-        page.evaluate("document.title")
+with launched() as browser, opened(browser, "file:///…/welcome.html", width=390) as (page, problems):
+    page.evaluate("document.title")
 """
 
 import shutil

@@ -1,6 +1,6 @@
 """Two pages of the book: the list of all labs; and every exercise, every answer to it, and what the check makes of it.
 
-    python tests/graded.py            # writes book/labs.md and book/graders.md
+python tests/graded.py            # writes book/labs.md and book/graders.md
 """
 
 import re
@@ -83,7 +83,9 @@ def list_of_labs():
         place = path.relative_to(LABS / "source").with_suffix("")
         others = ", ".join(f"{{doc}}`../{each}`" for each in dict.fromkeys(needs))
         functions = ", ".join(f"`{name}`" for name in module.EXERCISES)
-        lines.append(f"| {module.CHAPTER}: {{doc}}`{module.TITLE} <../labs/release/{place}>` | {minutes} | {functions} | {others} |")
+        lines.append(
+            f"| {module.CHAPTER}: {{doc}}`{module.TITLE} <../labs/release/{place}>` | {minutes} | {functions} | {others} |"
+        )
     return "\n".join([*lines, "", "How the checks themselves are tried: {doc}`graders`.", ""])
 
 

@@ -27,19 +27,32 @@ def devices(count, old=False):
 
 
 def new_log(
-    program="all_reduce", count=4, rows=SIZES, kind="float", redop="sum", root="-1", wrong="0", foot=True, head=True, factor=None
+    program="all_reduce",
+    count=4,
+    rows=SIZES,
+    kind="float",
+    redop="sum",
+    root="-1",
+    wrong="0",
+    foot=True,
+    head=True,
+    factor=None,
 ):
     """As nccl-tests 2.17 prints."""
     factor = 2 * (count - 1) / count if factor is None else factor
-    lines = [
-        "# nccl-tests version 2.17.6 nccl-headers=22809 nccl-library=22809",
-        f"# Collective test starting: {program}_perf",
-        "# nThread 1 nGpus 4 minBytes 8 maxBytes 16777216 step: 2(factor) warmup iters: 1 iters: 20 "
-        "agg iters: 1 validation: 1 graph: 0 unalign: 0",
-        "#",
-        "# Using devices",
-        *devices(count),
-    ] if head else []  # fmt: skip
+    lines = (
+        [
+            "# nccl-tests version 2.17.6 nccl-headers=22809 nccl-library=22809",
+            f"# Collective test starting: {program}_perf",
+            "# nThread 1 nGpus 4 minBytes 8 maxBytes 16777216 step: 2(factor) warmup iters: 1 iters: 20 "
+            "agg iters: 1 validation: 1 graph: 0 unalign: 0",
+            "#",
+            "# Using devices",
+            *devices(count),
+        ]
+        if head
+        else []
+    )
     lines += [
         "#",
         "#                                                              out-of-place                       in-place          ",
@@ -83,16 +96,14 @@ def old_log(foot=True, rows=SIZES):
 
 def rooted_less_log():
     """An all-gather of nccl-tests 2.10: no operation and no root."""
-    return "\n".join(
-        [
-            "./build/all_gather_perf -b 1M -e 1M -g 4",
-            *devices(4, old=True),
-            "#       size         count    type     time   algbw   busbw  error     time   algbw   busbw  error",
-            "     1048576         65536   float    50.00   20.97   15.73  0e+00    40.00   26.21   19.66  0e+00",
-            "# Avg bus bandwidth    : 17.7",
-            "",
-        ]
-    )
+    return "\n".join([
+        "./build/all_gather_perf -b 1M -e 1M -g 4",
+        *devices(4, old=True),
+        "#       size         count    type     time   algbw   busbw  error     time   algbw   busbw  error",
+        "     1048576         65536   float    50.00   20.97   15.73  0e+00    40.00   26.21   19.66  0e+00",
+        "# Avg bus bandwidth    : 17.7",
+        "",
+    ])
 
 
 def gathered(program="all_gather", redop="none"):
@@ -101,7 +112,9 @@ def gathered(program="all_gather", redop="none"):
     for line in new_log(program, redop=redop, factor=0.75).splitlines():
         words = line.split()
         lines.append(
-            line.replace(f"  {words[1]:>12}", f"  {int(words[1]) // 4:>12}", 1) if line[:1] == " " and int(words[0]) > 8 else line
+            line.replace(f"  {words[1]:>12}", f"  {int(words[1]) // 4:>12}", 1)
+            if line[:1] == " " and int(words[0]) > 8
+            else line
         )
     return "\n".join(line for line in lines if not line.startswith("           8 ")) + "\n"
 
@@ -113,6 +126,10 @@ def osu(test="Allreduce", library="MPI", full=True, kind="MPI_FLOAT", version="7
     rows = [
         f"{size:<10}{micro(size):>17}" + (f"{micro(size):>18}{'99.50':>18}{'1000':>12}" if full else "") for size in (8, 1024)
     ]
-    return "\n".join(
-        [f"# OSU {library} {test}{' ' if test else ''}Latency Test v{version}", f"# Datatype: {kind}.", head, *rows, ""]
-    )
+    return "\n".join([
+        f"# OSU {library} {test}{' ' if test else ''}Latency Test v{version}",
+        f"# Datatype: {kind}.",
+        head,
+        *rows,
+        "",
+    ])

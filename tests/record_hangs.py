@@ -90,9 +90,17 @@ class Fifth(Job):
 
 # Each job twice: with which rank and step it is shown, and those with which it comes again.
 JOBS = {
-    "1": (First, 1, 3), "2": (Second, 0, 2), "3": (Third, 2, 4), "4": (Fourth, 3, 4), "5": (Fifth, 2, 2),
-    "1 again": (First, 3, 6), "2 again": (Second, 3, 2), "3 again": (Third, 1, 1), "4 again": (Fourth, 0, 2), "5 again": (Fifth, 0, 3),
-}  # fmt: skip
+    "1": (First, 1, 3),
+    "2": (Second, 0, 2),
+    "3": (Third, 2, 4),
+    "4": (Fourth, 3, 4),
+    "5": (Fifth, 2, 2),
+    "1 again": (First, 3, 6),
+    "2 again": (Second, 3, 2),
+    "3 again": (Third, 1, 1),
+    "4 again": (Fourth, 0, 2),
+    "5 again": (Fifth, 0, 3),
+}
 
 
 def hang(dist, name, seconds):

@@ -19,9 +19,13 @@ LINK, GAMMA = Link(3.0, 0.25), 0.0625  # powers of two: sums are exact, whatever
 SIZES = [*range(1, 18), 32, 64]
 NAMES = [row.name for row in ALGORITHMS]
 WHOLE_NODES = [
-    "hierarchical_ring_all_reduce", "multi_ring_all_reduce", "multi_tree_all_reduce", "node_leader_all_reduce",
-    "two_level_doubling_all_reduce", "two_level_halving_all_reduce",
-]  # fmt: skip
+    "hierarchical_ring_all_reduce",
+    "multi_ring_all_reduce",
+    "multi_tree_all_reduce",
+    "node_leader_all_reduce",
+    "two_level_doubling_all_reduce",
+    "two_level_halving_all_reduce",
+]
 OPERATIONS = [torch.add, torch.maximum, torch.minimum, torch.mul, torch.bitwise_xor]
 
 
@@ -373,7 +377,7 @@ def two_laps(tensor, dist, laps=2):
         for work in dist.batch_isend_irecv([
             dist.P2POp(dist.isend, tensor, (rank + 1) % size),
             dist.P2POp(dist.irecv, received, (rank - 1) % size),
-        ]):  # fmt: skip
+        ]):
             work.wait()
 
 

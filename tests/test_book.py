@@ -54,7 +54,9 @@ def soup(page):
 
 @cache
 def anchors(page):
-    return {tag["id"] for tag in soup(page).find_all(id=True)} | {tag["name"] for tag in soup(page).find_all("a", attrs={"name": True})}
+    return {tag["id"] for tag in soup(page).find_all(id=True)} | {
+        tag["name"] for tag in soup(page).find_all("a", attrs={"name": True})
+    }
 
 
 def code_cells(path):
@@ -100,10 +102,18 @@ def test_every_chapter_is_in_the_table_of_contents():
 REMOTE = re.compile(r"^\s*(https?:)?//", re.IGNORECASE)
 IN_STYLE = re.compile(r"""(?:url\(\s*["']?|@import\s+["'])\s*((?:https?:)?//[^"')\s]+)""")
 LOADED = {
-    "script": ["src"], "img": ["src", "srcset"], "iframe": ["src"], "source": ["src", "srcset"], "video": ["src"],
-    "audio": ["src"], "embed": ["src"], "object": ["data"], "image": ["href", "xlink:href"], "use": ["href", "xlink:href"],
+    "script": ["src"],
+    "img": ["src", "srcset"],
+    "iframe": ["src"],
+    "source": ["src", "srcset"],
+    "video": ["src"],
+    "audio": ["src"],
+    "embed": ["src"],
+    "object": ["data"],
+    "image": ["href", "xlink:href"],
+    "use": ["href", "xlink:href"],
     "form": ["action"],
-}  # fmt: skip
+}
 RELATIONS_NOT_LOADED = {"canonical", "search", "next", "prev", "index", "author"}
 
 
@@ -111,7 +121,9 @@ RELATIONS_NOT_LOADED = {"canonical", "search", "next", "prev", "index", "author"
 def test_a_page_loads_nothing_from_the_web(page):
     found = []
     for tag, attributes in LOADED.items():
-        found += [str(item)[:120] for item in soup(page).find_all(tag) for name in attributes if REMOTE.match(item.get(name, ""))]
+        found += [
+            str(item)[:120] for item in soup(page).find_all(tag) for name in attributes if REMOTE.match(item.get(name, ""))
+        ]
     for link in soup(page).find_all("link"):
         if REMOTE.match(link.get("href", "")) and not RELATIONS_NOT_LOADED & set(link.get("rel", [])):
             found.append(str(link))
@@ -168,7 +180,9 @@ def test_every_figure_has_a_text_of_its_own(page):
     for drawing in article.find_all("svg"):
         inside_another = drawing.find_parent("svg") is not None
         hidden = drawing.get("aria-hidden") == "true" or "sd-octicon" in drawing.get("class", [])
-        described = drawing.get("aria-label") or drawing.find("title") or (drawing.find_parent("figure") or {}).get("aria-label")
+        described = (
+            drawing.get("aria-label") or drawing.find("title") or (drawing.find_parent("figure") or {}).get("aria-label")
+        )
         if not (inside_another or hidden or described):
             silent.append(str(drawing)[:200])
     assert not silent
@@ -227,7 +241,10 @@ def test_a_link_of_sphinx_becomes_one_to_the_file_with_its_title():
         return normalise.normalise(nbformat.v4.new_notebook(cells=[cell])).cells[0].source
 
     assert linked("see {doc}`12-ring-or-tree`.") == "see [Ring or tree?](12-ring-or-tree.ipynb)."
-    assert linked("{doc}`scatter <../../../notebooks/07-scatter-gather>`") == "[scatter](../../../notebooks/07-scatter-gather.ipynb)"
+    assert (
+        linked("{doc}`scatter <../../../notebooks/07-scatter-gather>`")
+        == "[scatter](../../../notebooks/07-scatter-gather.ipynb)"
+    )
     assert linked("{doc}`../book/glossary`") == "[Glossary](../book/glossary.md)"
     assert linked("{doc}`no-such-page`") == "{doc}`no-such-page`"  # the build names it
 

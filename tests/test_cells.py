@@ -93,7 +93,9 @@ def test_call_gives_results_by_rank(started):
 
 
 def test_what_is_pulled_comes_as_it_is_and_what_cannot_come_is_an_error(started):
-    started.run("%%px\nkept = {'z': {'y': 1, 'b': 2}, 'a': torch.ones(2)}\nclass Own:\n    pass\nown, twice = Own(), lambda x: 2 * x")
+    started.run(
+        "%%px\nkept = {'z': {'y': 1, 'b': 2}, 'a': torch.ones(2)}\nclass Own:\n    pass\nown, twice = Own(), lambda x: 2 * x"
+    )
     assert started.run("print(ranks.pull('kept')[3])").text == "{'z': {'y': 1, 'b': 2}, 'a': tensor([1., 1.])}\n"
     assert started.run("print([each(3) for each in ranks.pull('twice')])").text == "[6, 6, 6, 6]\n"
     for name, said in [
@@ -111,7 +113,9 @@ def test_what_a_call_returns_comes_as_it_is_and_what_cannot_come_is_an_error(sta
     assert started.run("print(ranks.call(ordered)[3])").text == "{'z': 3, 'a': tensor([1., 1.])}\n"
     assert started.run("print([each(3) for each in ranks.call(twice)])").text == "[6, 6, 6, 6]\n"
     answer = started.run("def own():\n    return Own()\nranks.call(own)", timeout=30)
-    assert answer.error == "UsageError" and answer.message.startswith("rank 0 returned what this notebook's kernel does not know")
+    assert answer.error == "UsageError" and answer.message.startswith(
+        "rank 0 returned what this notebook's kernel does not know"
+    )
     answer = started.run("def module():\n    return dist\nranks.call(module)", timeout=30)
     assert answer.message == "ranks 0, 1, 2 and 3 raised TypeError: cannot pickle 'module' object"
 

@@ -17,11 +17,18 @@ PACKAGE = Path(algorithms.__file__).resolve().parent.parent
 @pytest.mark.parametrize(
     "name, meant",
     [
-        ("all_reduce", "all_reduce"), ("all-reduce", "all_reduce"), ("All-Reduce", "all_reduce"), ("AllReduce", "all_reduce"),
-        ("all_gather_into_tensor", "all_gather"), ("reduce-scatter", "reduce_scatter"), ("alltoall", "all_to_all"),
-        ("alltoall_perf", "all_to_all"), ("all_reduce_perf", "all_reduce"), ("allgather", "all_gather"),
+        ("all_reduce", "all_reduce"),
+        ("all-reduce", "all_reduce"),
+        ("All-Reduce", "all_reduce"),
+        ("AllReduce", "all_reduce"),
+        ("all_gather_into_tensor", "all_gather"),
+        ("reduce-scatter", "reduce_scatter"),
+        ("alltoall", "all_to_all"),
+        ("alltoall_perf", "all_to_all"),
+        ("all_reduce_perf", "all_reduce"),
+        ("allgather", "all_gather"),
     ],
-)  # fmt: skip
+)
 def test_torchs_mpis_and_nccl_tests_names_are_read(name, meant):
     assert find(name).name == meant
 
@@ -104,9 +111,16 @@ def test_bounds_are_those_of_chan_and_others():
     moved = {name: find(name).moved(8) for name in NAMES}
     part = 7 / 8
     assert moved == {
-        "broadcast": 1, "reduce": 1, "all_reduce": 2 * part, "scatter": part, "gather": part, "all_gather": part,
-        "reduce_scatter": part, "all_to_all": part, "barrier": 0,
-    }  # fmt: skip
+        "broadcast": 1,
+        "reduce": 1,
+        "all_reduce": 2 * part,
+        "scatter": part,
+        "gather": part,
+        "all_gather": part,
+        "reduce_scatter": part,
+        "all_to_all": part,
+        "barrier": 0,
+    }
     assert {name for name in NAMES if find(name).reduced(8)} == {"reduce", "all_reduce", "reduce_scatter"}
     assert all(find(name).moved(1) == 0 for name in NAMES)
 
@@ -115,9 +129,16 @@ def test_bus_factors_are_those_of_nccl_tests():
     part = 3 / 4
     factors = {name: bus_factor(name, 4) for name in NAMES}
     assert factors == {
-        "broadcast": 1, "reduce": 1, "all_reduce": 2 * part, "scatter": part, "gather": part, "all_gather": part,
-        "reduce_scatter": part, "all_to_all": part, "barrier": 1,
-    }  # fmt: skip
+        "broadcast": 1,
+        "reduce": 1,
+        "all_reduce": 2 * part,
+        "scatter": part,
+        "gather": part,
+        "all_gather": part,
+        "reduce_scatter": part,
+        "all_to_all": part,
+        "barrier": 1,
+    }
 
 
 KNOWN = {name for row in TABLE for name in (row.name, *row.calls)}
@@ -130,7 +151,9 @@ def listed(node):
     if isinstance(node, ast.Constant) and isinstance(node.value, str) and "\n" not in node.value:
         return KNOWN & set(node.value.replace("-", "_").split())
     words = node.keys if isinstance(node, ast.Dict) else getattr(node, "elts", [])
-    return KNOWN & {each.value.replace("-", "_") for each in words if isinstance(each, ast.Constant) and isinstance(each.value, str)}
+    return KNOWN & {
+        each.value.replace("-", "_") for each in words if isinstance(each, ast.Constant) and isinstance(each.value, str)
+    }
 
 
 def test_no_other_file_of_the_package_lists_the_collectives():

@@ -164,8 +164,9 @@ def test_calls_say_what_was_called_where_and_when():
 
     calls = simulate(program, [torch.zeros(2)] * 3, LINK).trace.calls
     assert [(call.operation, call.group, call.nbytes, call.posted, call.beside) for call in calls if call.rank == 0] == [
-        ("all_reduce", (0, 2), 8, 1.0, False), ("broadcast", (0, 1, 2), 8, 9.0, False),
-    ]  # fmt: skip
+        ("all_reduce", (0, 2), 8, 1.0, False),
+        ("broadcast", (0, 1, 2), 8, 9.0, False),
+    ]
     assert [call.operation for call in calls if call.rank == 1] == ["broadcast"]
 
 
@@ -178,7 +179,9 @@ def test_a_collective_that_not_all_call_is_a_deadlock_even_where_nobody_waits():
 
     with pytest.raises(Deadlock) as problem:
         run(lambda dist: program(dist, False), 3)
-    assert "rank 1 has ended, and its all_reduce waits to send to rank 2, which has finished  [program, line " in str(problem.value)
+    assert "rank 1 has ended, and its all_reduce waits to send to rank 2, which has finished  [program, line " in str(
+        problem.value
+    )
     with pytest.raises(Deadlock) as problem:
         run(lambda dist: program(dist, True), 3)
     assert "rank 1 waits  [" in str(problem.value) and "work.wait()] for a collective" in str(problem.value)
@@ -193,7 +196,9 @@ def test_ranks_that_call_different_collectives_are_told_so():
         else:
             dist.all_reduce(torch.ones(1))
 
-    with pytest.raises(ProgramError, match=r"collective 1 of the group is all_reduce \(SUM\) on rank 0 .* broadcast \(root 0\) on rank 1"):
+    with pytest.raises(
+        ProgramError, match=r"collective 1 of the group is all_reduce \(SUM\) on rank 0 .* broadcast \(root 0\) on rank 1"
+    ):
         run(program, 2)
 
 
@@ -257,8 +262,10 @@ def test_live_ranks_do_the_work_or_sleep_and_note_it():
         assert [span.label for span in notes.spans if span.kind == "compute"] == ["asleep", "work", "beside"]
         mine = [call for call in trace.calls if call.rank == rank]
         assert [(call.operation, call.group, call.nbytes, call.beside) for call in mine] == [
-            ("all_reduce", (0, 1, 2, 3), 8, True), ("all_reduce", (0, 1, 2, 3), 8, False), ("broadcast", (0, 1, 2, 3), 8, False),
-        ]  # fmt: skip
+            ("all_reduce", (0, 1, 2, 3), 8, True),
+            ("all_reduce", (0, 1, 2, 3), 8, False),
+            ("broadcast", (0, 1, 2, 3), 8, False),
+        ]
         assert all(call.posted <= call.start <= call.end for call in mine)
         assert [span.label for span in notes.spans if span.kind == "wait"] == ["all_reduce", "all_reduce", "broadcast"]
 

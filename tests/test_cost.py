@@ -87,9 +87,19 @@ def test_a_size_is_a_number_or_an_array(bad):
 
 @pytest.mark.parametrize(
     "value, text",
-    [(1.1378e-9, "1.1 ns"), (0.0011111, "1.1 ms"), (10e-6, "10 µs"), (0, "0 ns"), (2, "2 s"),
-     (999.6e-6, "1 ms"), (99.94e-6, "99.9 µs"), (123.4e-6, "123 µs"), (3e-10, "0.3 ns"), (4000, "4000 s")],
-)  # fmt: skip
+    [
+        (1.1378e-9, "1.1 ns"),
+        (0.0011111, "1.1 ms"),
+        (10e-6, "10 µs"),
+        (0, "0 ns"),
+        (2, "2 s"),
+        (999.6e-6, "1 ms"),
+        (99.94e-6, "99.9 µs"),
+        (123.4e-6, "123 µs"),
+        (3e-10, "0.3 ns"),
+        (4000, "4000 s"),
+    ],
+)
 def test_seconds_in_words(value, text):
     assert seconds_text(value) == text
 

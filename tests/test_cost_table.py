@@ -37,7 +37,10 @@ def rows(text):
 
 @pytest.mark.parametrize("size", [4, 6, 32])
 def test_a_line_has_the_counts_and_times_that_the_schedule_and_the_textbook_give(size):
-    gamma, programs = 1 / 200e9, {"MST": mst_reduce, "chain": (chain_reduce, {"chunks": 4}), "halving, tree": rabenseifner_reduce}
+    gamma, programs = (
+        1 / 200e9,
+        {"MST": mst_reduce, "chain": (chain_reduce, {"chunks": 4}), "halving, tree": rabenseifner_reduce},
+    )
     found = [line.split() for line in cost_table(programs, size, N, LINK, gamma=gamma).splitlines()]
     for (name, given), line in zip(programs.items(), found[1:]):
         program, options = given if isinstance(given, tuple) else (given, {})

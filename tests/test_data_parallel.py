@@ -228,11 +228,24 @@ def test_a_script_trains_as_one_process(technique, layers):
 
 def test_started_by_torchrun_it_prints_its_losses():
     done = subprocess.run(
-        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "ringtree.parallel",
-         "data_parallel", "--steps", "2"],
+        [
+            sys.executable,
+            "-m",
+            "torch.distributed.run",
+            "--standalone",
+            "--nproc-per-node",
+            "2",
+            "-m",
+            "ringtree.parallel",
+            "data_parallel",
+            "--steps",
+            "2",
+        ],
         env={**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo0" if sys.platform == "darwin" else "lo"},
-        capture_output=True, text=True, timeout=150,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=150,
+    )
     assert done.returncode == 0, done.stderr
     first, *steps = done.stdout.splitlines()
     assert first == "data_parallel: 2 ranks, gloo"

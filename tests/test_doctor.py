@@ -50,7 +50,7 @@ def test_a_finding_that_is_not_fine_says_what_to_do():
         (lambda: computer.locked_memory(8, [], 8 << 20), FINE, "no card here needs it", ""),
         (lambda: computer.locked_memory(0, ["mlx5_0"], 8 << 20), FINE, "no card here needs it", ""),
     ],
-)  # fmt: skip
+)
 def test_of_the_computer(found, state, seen, do):
     finding = found()
     assert finding.state == state
@@ -83,9 +83,16 @@ def test_memory_is_that_of_the_control_group(monkeypatch, tmp_path):
 
 H100 = "NVIDIA H100 80GB HBM3"
 TWO = dict(
-    cuda="13.0", nccl="2.29.7", names=(H100, H100), free=(79 * GIB,) * 2, total=(80 * GIB,) * 2, peers=frozenset({(0, 1)}),
-    driver=(H100, H100), modes=("Default",) * 2, codes=("NV18",),
-)  # fmt: skip
+    cuda="13.0",
+    nccl="2.29.7",
+    names=(H100, H100),
+    free=(79 * GIB,) * 2,
+    total=(80 * GIB,) * 2,
+    peers=frozenset({(0, 1)}),
+    driver=(H100, H100),
+    modes=("Default",) * 2,
+    codes=("NV18",),
+)
 
 
 def states(**more):
@@ -111,7 +118,7 @@ def test_two_gpus_that_are_well():
         (dict(modes=("Exclusive_Process",) * 2), "compute mode", NOTE, "cannot share", "-c DEFAULT"),
         (dict(peers=frozenset()), "peer access", NOTE, "not between 0 and 1", "through the host's memory"),
     ],
-)  # fmt: skip
+)
 def test_what_is_wrong_with_gpus(more, topic, state, seen, do):
     found = states(**more)[topic]
     assert found.state == state
@@ -252,9 +259,17 @@ def test_a_folder_of_ranks_that_are_gone_is_found_and_one_in_use_is_not(monkeypa
 
 def test_it_looks_at_everything_and_this_machine_can_run_the_suite():
     found = doctor.look()
-    assert {"GPUs", "memory", "cores", "threads", "shared memory", "open files", "ports", "stale ranks", "temporary folder"} <= {
-        each.topic for each in found
-    }
+    assert {
+        "GPUs",
+        "memory",
+        "cores",
+        "threads",
+        "shared memory",
+        "open files",
+        "ports",
+        "stale ranks",
+        "temporary folder",
+    } <= {each.topic for each in found}
     for bad in (0, -1, 2.5, True, "four"):
         with pytest.raises(UsageError, match="a whole number, 1 or more"):
             doctor.look(bad)
@@ -324,5 +339,7 @@ def test_the_command(monkeypatch, capsys):
 
 
 def test_the_command_in_a_terminal():
-    done = subprocess.run([sys.executable, "-m", "ringtree.doctor", "--ranks", "0"], capture_output=True, text=True, timeout=120)
+    done = subprocess.run(
+        [sys.executable, "-m", "ringtree.doctor", "--ranks", "0"], capture_output=True, text=True, timeout=120
+    )
     assert done.returncode == 2 and "a whole number, 1 or more" in done.stderr and "Traceback" not in done.stderr

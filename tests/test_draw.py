@@ -34,9 +34,10 @@ def all_pictures():
         "machines": draw.times({name: data.sweep(name) for name in ("h200_p8", "l40s_p4_ring", "v100_n1_p4")}),
         "bands": draw.times({"measured": SWEEP}, {"forecast": LINK.time}, bands={"forecast": half_to_twice}),
         "residuals": draw.residuals(*SWEEP, FITS),
-        "ratios": draw.ratios(
-            {"4 ranks": {"one": ([8, 64], [0.5, 1.1]), "two": ([8, 64], [3, 1])}, "8 ranks": {"one": ([8, 64], [1, 1])}}
-        ),
+        "ratios": draw.ratios({
+            "4 ranks": {"one": ([8, 64], [0.5, 1.1]), "two": ([8, 64], [3, 1])},
+            "8 ranks": {"one": ([8, 64], [1, 1])},
+        }),
         "compare": draw.compare([("a", 20, 5), ("b", 10, 9)], ("one", "two"), "miss, %"),
         "before_after": draw.before_after([[1], [2], [4]], [[7], [7], [7]], title="A sum", by="all_reduce"),
         "holdings": draw.holdings([("then", [[1, 2]] * 8), ("now", [["a", None]] * 8)]),
@@ -86,14 +87,22 @@ def test_colours_stay_apart_for_colour_blind_readers():
 
 
 def oklab(linear):
-    cones = linear @ np.array(
-        [[0.4122214708, 0.5363325363, 0.0514459929], [0.2119034982, 0.6806995451, 0.1073969566],
-         [0.0883024619, 0.2817188376, 0.6299787005]]
-    ).T  # fmt: skip
-    return np.cbrt(cones) @ np.array(
-        [[0.2104542553, 0.7936177850, -0.0040720468], [1.9779984951, -2.4285922050, 0.4505937099],
-         [0.0259040371, 0.7827717662, -0.8086757660]]
-    ).T  # fmt: skip
+    cones = (
+        linear
+        @ np.array([
+            [0.4122214708, 0.5363325363, 0.0514459929],
+            [0.2119034982, 0.6806995451, 0.1073969566],
+            [0.0883024619, 0.2817188376, 0.6299787005],
+        ]).T
+    )
+    return (
+        np.cbrt(cones)
+        @ np.array([
+            [0.2104542553, 0.7936177850, -0.0040720468],
+            [1.9779984951, -2.4285922050, 0.4505937099],
+            [0.0259040371, 0.7827717662, -0.8086757660],
+        ]).T
+    )
 
 
 def test_colours_come_round_again_after_eight_ranks():
@@ -249,7 +258,9 @@ def drawn(monkeypatch):
 
 def test_a_band_reaches_from_the_low_to_the_high_of_its_fit(drawn):
     sizes = np.array([1.0, 2.0**30])
-    ax = drawn.times({"measured": (sizes, LINK.time(sizes))}, {"forecast": LINK.time}, bands={"forecast": half_to_twice}).axes[0]
+    ax = drawn.times({"measured": (sizes, LINK.time(sizes))}, {"forecast": LINK.time}, bands={"forecast": half_to_twice}).axes[
+        0
+    ]
     corners = ax.collections[0].get_paths()[0].vertices
     at_the_end = corners[np.isclose(corners[:, 0], 2.0**30), 1]
     assert np.isclose(at_the_end.min(), LINK.time(2.0**30) / 2) and np.isclose(at_the_end.max(), LINK.time(2.0**30) * 2)
@@ -258,7 +269,9 @@ def test_a_band_reaches_from_the_low_to_the_high_of_its_fit(drawn):
 def test_a_forecast_far_from_what_was_measured_is_still_in_the_picture(drawn):
     sizes = np.array([1.0, 2.0**30])
     far = {"forecast": lambda n: 100 * LINK.time(n)}
-    ax = drawn.times({"measured": (sizes, LINK.time(sizes))}, far, bands={"forecast": lambda n: (LINK.time(n), 300 * LINK.time(n))}).axes[0]
+    ax = drawn.times(
+        {"measured": (sizes, LINK.time(sizes))}, far, bands={"forecast": lambda n: (LINK.time(n), 300 * LINK.time(n))}
+    ).axes[0]
     assert ax.get_ylim()[1] > 300 * LINK.time(2.0**30)
 
 

@@ -91,12 +91,10 @@ def ring_all_gather(link):
     shards = [vector(rank if each == rank else -1) for each in range(size)]
     right, left = (rank + 1) % size, (rank - 1) % size
     for step in range(size - 1):
-        works = link.batch_isend_irecv(
-            [
-                link.P2POp(link.isend, shards[(rank - step) % size], right),
-                link.P2POp(link.irecv, shards[(rank - step - 1) % size], left),
-            ]
-        )
+        works = link.batch_isend_irecv([
+            link.P2POp(link.isend, shards[(rank - step) % size], right),
+            link.P2POp(link.irecv, shards[(rank - step - 1) % size], left),
+        ])
         for work in works:
             work.wait()
     assert [shard.unique().tolist() for shard in shards] == [[float(each)] for each in range(size)]
@@ -380,8 +378,7 @@ def two_hosts(dist):
 def test_ranks_on_two_hosts_are_refused(ranks):
     for answer in ranks.call(two_hosts):
         assert answer == (
-            "emulate() needs every rank on one host, for their clocks must be one: "
-            "rank 3 and rank 0 are on different hosts."
+            "emulate() needs every rank on one host, for their clocks must be one: rank 3 and rank 0 are on different hosts."
         )
 
 

@@ -54,7 +54,9 @@ def by_torch(rows, gets, sends, dist, group):
 def alone(dtype=torch.float64, weight=0.0, **way):
     """Losses of one process that has all experts, and the gradients of its last step."""
     tokens, net = new_model(dtype, **way)
-    losses = one_process.train(net, M.batches(tokens, STEPS, 12), lambda net, rows: M.loss_of(net, rows) + weight * by_hand.balance_loss(net))
+    losses = one_process.train(
+        net, M.batches(tokens, STEPS, 12), lambda net, rows: M.loss_of(net, rows) + weight * by_hand.balance_loss(net)
+    )
     return losses, {name: each.grad for name, each in net.named_parameters()}
 
 

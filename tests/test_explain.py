@@ -16,10 +16,15 @@ from ringtree.explain.reading import Sweep
 
 V100 = ["v100_n1_p4", "v100_n2_p8", "v100_n4_p16", "v100_n8_p32", "v100_n16_p64"]
 TITLES = [
-    "What was read", "The fitted machine", "Measured, fitted, and NCCL's own model",
-    "Where the library changed its way, and where it took a slow one", "busbw, and what it means on each wire",
-    "The nearest published machine", "Twice and four times the nodes", "What these logs cannot say",
-]  # fmt: skip
+    "What was read",
+    "The fitted machine",
+    "Measured, fitted, and NCCL's own model",
+    "Where the library changed its way, and where it took a slow one",
+    "busbw, and what it means on each wire",
+    "The nearest published machine",
+    "Twice and four times the nodes",
+    "What these logs cannot say",
+]
 
 
 def log_of(sizes, times, ranks, nodes, program="all_reduce", gpu="Tesla V100-SXM2-16GB", wrong=()):
@@ -38,11 +43,15 @@ def log_of(sizes, times, ranks, nodes, program="all_reduce", gpu="Tesla V100-SXM
         "# nccl-tests version 2.17.6 nccl-headers=22809 nccl-library=22809",
         f"# Collective test starting: {program}_perf",
         "# nThread 1 nGpus 1 minBytes 8 maxBytes 33554432 step: 2(factor) warmup iters: 5 iters: 20 agg iters: 1 validation: 1",
-        "# Using devices", *devices,
+        "# Using devices",
+        *devices,
         "#       size         count      type   redop    root     time   algbw   busbw  #wrong     time   algbw   busbw  #wrong",
         "#        (B)    (elements)                               (us)  (GB/s)  (GB/s)             (us)  (GB/s)  (GB/s)",
-        *rows, "# Out of bounds values : 0 OK", "# Avg bus bandwidth    : 1.25", "",
-    ])  # fmt: skip
+        *rows,
+        "# Out of bounds values : 0 OK",
+        "# Avg bus bandwidth    : 1.25",
+        "",
+    ])
 
 
 def osu_log(sizes, times, test="Allreduce"):
@@ -196,15 +205,13 @@ def test_times_with_wrong_elements_are_left_out_and_said(tmp_path):
 
 
 def test_times_are_out_of_place_where_there_are_both():
-    table = pd.DataFrame(
-        {
-            "collective": "all_reduce",
-            "ranks": 8,
-            "size": [8, 8, 16, 16],
-            "in_place": [False, True] * 2,
-            "time": [1.0, 9.0, 2.0, 9.0],
-        }
-    )
+    table = pd.DataFrame({
+        "collective": "all_reduce",
+        "ranks": 8,
+        "size": [8, 8, 16, 16],
+        "in_place": [False, True] * 2,
+        "time": [1.0, 9.0, 2.0, 9.0],
+    })
     assert explain(table, nodes=1).sweeps[0].times.tolist() == [1.0, 2.0]
     only = explain(table[table.in_place], nodes=1)
     assert only.sweeps[0].times.tolist() == [9.0, 9.0] and "in place" in str(only)
@@ -370,7 +377,7 @@ def test_the_table_that_nccl_printed_counts_first():
         f"{says}  Protocol    |" + 2 * "".join(f" {name:>14} |" for name in ("LL", "LL128", "Simple")),
         f"{says}    AllReduce |{off * 3}{50.0:8.1f}/{1.0:6.1f} |{off * 2}",
         f"{says}4 coll channels, 0 nvls channels",
-    ])  # fmt: skip
+    ])
     found = expectation(sweep_of([1e-4, 1e-4], [8, 1e6], gpu="V100"), printed)
     assert found.basis.startswith("the table that NCCL printed")
     assert [choice.seconds for choice in found.choices] == pytest.approx([50e-6 + 8e-9, 50e-6 + 1e6 / 1e9])

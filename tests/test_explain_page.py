@@ -284,7 +284,9 @@ def test_it_fits_its_window_and_follows_the_readers_theme(opened, width, theme):
     page = opened(width=width, theme=theme)
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == THEMES[theme]
-    letters = "[...document.querySelectorAll('svg text')].map(e => parseFloat(getComputedStyle(e).fontSize) * e.getScreenCTM().a)"
+    letters = (
+        "[...document.querySelectorAll('svg text')].map(e => parseFloat(getComputedStyle(e).fontSize) * e.getScreenCTM().a)"
+    )
     assert min(page.evaluate(letters)) >= 10.5
     assert page.evaluate(FAINT) == []
     assert page.evaluate(OUTSIDE) == []

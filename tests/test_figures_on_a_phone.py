@@ -53,15 +53,19 @@ def more_pictures():
         "node": draw.node_links(),
         "matrix": draw.topology_matrix(devices, {gpu: codes for gpu in devices[:8]}),
         "links": draw.link_speeds({"PCIe 5.0 × 16": 63e9, "NVLink 4, H100": 450e9, "InfiniBand NDR": 50e9}),
-        "memory": draw.model_memory({"7 B": {"parameters, bfloat16": 14e9, "gradients": 28e9, "optimizer": 84e9}}, 80e9, "H100"),
+        "memory": draw.model_memory(
+            {"7 B": {"parameters, bfloat16": 14e9, "gradients": 28e9, "optimizer": 84e9}}, 80e9, "H100"
+        ),
         "curves": draw.curves(ways, label=LABEL, title="Live"),
         "all-to-all": draw.before_after(whole, [list(each) for each in zip(*whole)], "block j to place i", by="all_to_all"),
         "eight": draw.before_after([[rank] for rank in range(8)], [list(range(8))] * 8, by="all_gather"),
         "ping-pong": draw.before_after([7, 0], [8, 8], "Ping-pong: 7 goes to rank 1, and comes back plus one", by=ping_pong),
         "three names": draw.holdings([("before", [1, 2]), ("reduced", [3, "?"], "reduce"), ("broadcast", [3, 3], "broadcast")]),
-        "two steps": draw.holdings(
-            [("before", [[1000] * 4] * 4), ("reduced", full, "reduce_scatter"), ("gathered", full, "all_gather")]
-        ),
+        "two steps": draw.holdings([
+            ("before", [[1000] * 4] * 4),
+            ("reduced", full, "reduce_scatter"),
+            ("gathered", full, "all_gather"),
+        ]),
     }
 
 

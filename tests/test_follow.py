@@ -39,9 +39,7 @@ def everyone(size, chunk):
 
 
 @pytest.mark.parametrize("size", [2, 3, 4, 7, 8])
-@pytest.mark.parametrize(
-    "program", [ring_all_reduce, mst_all_reduce, recursive_doubling_all_reduce, rabenseifner_all_reduce]
-)
+@pytest.mark.parametrize("program", [ring_all_reduce, mst_all_reduce, recursive_doubling_all_reduce, rabenseifner_all_reduce])
 def test_an_all_reduce_ends_with_everyone_in_every_chunk_of_every_rank(program, size):
     followed = follow(program, ones(size, size), LINK)
     for held in followed.end:
@@ -90,7 +88,9 @@ def test_a_gather_of_zeros_shows_only_what_is_sent_or_kept():
     for rank, tensor in enumerate(inputs):
         tensor[rank] = 1
     followed = follow(flat_gather, inputs, LINK)
-    assert followed.start == tuple(tuple(((rank, chunk, 1),) if chunk == rank else () for chunk in range(4)) for rank in range(4))
+    assert followed.start == tuple(
+        tuple(((rank, chunk, 1),) if chunk == rank else () for chunk in range(4)) for rank in range(4)
+    )
     assert followed.end[0] == tuple(((rank, rank, 1),) for rank in range(4))
 
 

@@ -29,10 +29,21 @@ from ringtree.measure import on_gpu
 from ringtree.theory import nccl
 
 TOLD = {
-    "kind": "GPU", "date": "2030-02-03T04:05:06+00:00", "command": "make gpu-record", "ranks": 4, "backend": "nccl",
-    "shared": True, "gpus": ["a GPU"], "driver": "1.2", "cuda": "13.0", "torch": "2.13.0", "nccl": "2.29.7",
-    "commit": "unknown", "changed": "unknown", "settings": {},
-}  # fmt: skip
+    "kind": "GPU",
+    "date": "2030-02-03T04:05:06+00:00",
+    "command": "make gpu-record",
+    "ranks": 4,
+    "backend": "nccl",
+    "shared": True,
+    "gpus": ["a GPU"],
+    "driver": "1.2",
+    "cuda": "13.0",
+    "torch": "2.13.0",
+    "nccl": "2.29.7",
+    "commit": "unknown",
+    "changed": "unknown",
+    "settings": {},
+}
 ROWS = [
     {"case": "all_reduce()", "size": 65536, "late": 0.5, "returned": 2e-5, "events": 0.501, "done": 0.502},
     {"case": "async, then wait()", "size": 65536, "late": 0.0, "returned": 2e-5, "waited": 3e-5, "events": 1e-3, "done": 2e-3},
@@ -45,7 +56,10 @@ ROWS = [
 @pytest.fixture(scope="module")
 def dry(tmp_path_factory):
     """All parts, once, with a notebook whose second cell has another output than the stored one."""
-    folder, made = tmp_path_factory.mktemp("dry"), nbformat.v4.new_notebook(metadata={"kernelspec": gpu_record.normalise.KERNEL})
+    folder, made = (
+        tmp_path_factory.mktemp("dry"),
+        nbformat.v4.new_notebook(metadata={"kernelspec": gpu_record.normalise.KERNEL}),
+    )
     cells = ("print(1 + 1)", "2\n"), ("print(3)", "4\n"), ("print(5)", "6\n", "nbval-ignore-output"), ("1 / 0", "")
     for source, text, *tags in cells:
         cell = nbformat.v4.new_code_cell(source, execution_count=1, metadata={"tags": tags})
@@ -53,9 +67,13 @@ def dry(tmp_path_factory):
         made.cells += [nbformat.v4.new_markdown_cell("said"), cell]
     nbformat.write(made, folder / "small.ipynb")
     ended = subprocess.run(
-        [sys.executable, "book/gpu_record.py", "--dry", "--notebooks", str(folder / "small.ipynb")], cwd=ROOT,
-        env={**os.environ, "TMPDIR": str(folder)}, capture_output=True, text=True, timeout=300,
-    )  # fmt: skip
+        [sys.executable, "book/gpu_record.py", "--dry", "--notebooks", str(folder / "small.ipynb")],
+        cwd=ROOT,
+        env={**os.environ, "TMPDIR": str(folder)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
     assert ended.returncode == 0, ended.stdout + ended.stderr
     [out] = folder.glob("ringtree-dry-run-*")
     read = {path.stem: tables.parse(path.read_text(), recordings.KIND, path.name, recordings.TYPES) for path in out.iterdir()}
@@ -88,8 +106,11 @@ def test_reduce_and_all_reduce_are_timed_in_both_orders_and_nothing_too(dry):
     insides, whens = ("tensor, call and print", "the call alone"), ("first", "warm")
     assert [(row["order"], row["inside"], row["when"], row["collective"]) for row in dry.rows("order")] == [
         (order, inside, when, name)
-        for inside in insides for order in orders for when in whens for name in order.split(" then ")
-    ]  # fmt: skip
+        for inside in insides
+        for order in orders
+        for when in whens
+        for name in order.split(" then ")
+    ]
 
 
 def test_gloo_makes_the_host_wait_in_the_call_and_an_asynchronous_call_in_wait(dry):
@@ -257,20 +278,18 @@ def test_notebooks_run_with_the_settings_that_make_test_uses():
 
 HOST = "somehost:4711:4712 [0] NCCL INFO "
 CELL, CELLS = "{:8.1f}/{:8.1f} |", [(26, 0.3), (48, 0), (64, 0.6), (22, 0.4), (38, 0), (92, 0.8)]
-LOG = "\n".join(
-    [
-        "somehost:4711:4711 [0] NCCL INFO NCCL version 2.29.7+cuda13.0",
-        HOST + "comm 0x5581 rank 0 nRanks 4 nNodes 4 localRanks 1 localRank 0 MNNVL 0",
-        HOST + "  Algorithm   |                            Tree                           |                            Ring |",
-        HOST + "  Protocol    |      LL |   LL128 |  Simple |      LL |   LL128 |  Simple |",
-        HOST + "  AllReduce | " + " ".join(CELL.format(*cell) for cell in CELLS),
-        HOST + "2 coll channels, 2 collnet channels, 0 nvls channels, 2 p2p channels, 2 p2p channels per peer",
-        HOST + "AllReduce: 8 Bytes -> Algo RING proto LL channel{Lo..Hi}={0..0}",
-        HOST + "AllReduce: 1024 Bytes -> Algo TREE proto SIMPLE channel{Lo..Hi}={0..0}",
-        HOST + "AllReduce: 4194304 Bytes -> Algo RING proto SIMPLE channel{Lo..Hi}={0..1}",
-        HOST + "Broadcast: 64 Bytes -> Algo RING proto LL channel{Lo..Hi}={0..0}",
-    ]
-)
+LOG = "\n".join([
+    "somehost:4711:4711 [0] NCCL INFO NCCL version 2.29.7+cuda13.0",
+    HOST + "comm 0x5581 rank 0 nRanks 4 nNodes 4 localRanks 1 localRank 0 MNNVL 0",
+    HOST + "  Algorithm   |                            Tree                           |                            Ring |",
+    HOST + "  Protocol    |      LL |   LL128 |  Simple |      LL |   LL128 |  Simple |",
+    HOST + "  AllReduce | " + " ".join(CELL.format(*cell) for cell in CELLS),
+    HOST + "2 coll channels, 2 collnet channels, 0 nvls channels, 2 p2p channels, 2 p2p channels per peer",
+    HOST + "AllReduce: 8 Bytes -> Algo RING proto LL channel{Lo..Hi}={0..0}",
+    HOST + "AllReduce: 1024 Bytes -> Algo TREE proto SIMPLE channel{Lo..Hi}={0..0}",
+    HOST + "AllReduce: 4194304 Bytes -> Algo RING proto SIMPLE channel{Lo..Hi}={0..1}",
+    HOST + "Broadcast: 64 Bytes -> Algo RING proto LL channel{Lo..Hi}={0..0}",
+])
 
 
 def test_choices_are_read_from_nccl_s_log():
@@ -282,7 +301,7 @@ def test_choices_are_read_from_nccl_s_log():
     # Between nodes NCCL counts 1.4 times the latency of a long ring of the Simple protocol.
     assert found[4194304]["expected"] == pytest.approx(1.4 * 92e-6 + 4194304 / 0.8e9)
     assert found[4194304]["channels"] == 2
-    assert on_gpu.choices_in(LOG[LOG.index(HOST + "AllReduce: 8 "):], [8], capability=90)[8]["expected"] is None
+    assert on_gpu.choices_in(LOG[LOG.index(HOST + "AllReduce: 8 ") :], [8], capability=90)[8]["expected"] is None
 
 
 def test_times_are_taken_without_the_log_and_choices_with_it(monkeypatch):

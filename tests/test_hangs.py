@@ -55,7 +55,9 @@ def hangs_anyhow(any_notebook):
 
 
 def test_a_receive_without_a_send_names_who_waits_for_whom(hangs_anyhow):
-    answer = hangs_anyhow("%%px --timeout 3\nt = torch.zeros(1, device=device)\nif rank:\n    dist.recv(t, src=0)\nprint('through')")
+    answer = hangs_anyhow(
+        "%%px --timeout 3\nt = torch.zeros(1, device=device)\nif rank:\n    dist.recv(t, src=0)\nprint('through')"
+    )
     assert answer.error == "RanksStuck"
     assert answer.message.split("\n") == [
         "after 3 s ranks 1, 2 and 3 had not finished.",
@@ -163,7 +165,9 @@ def test_each_rank_has_a_session_of_its_own_and_so_its_share_of_the_cores(any_no
 
 
 def test_a_stopped_rank_is_said_not_to_answer(hangs):
-    answer = hangs("%%px --timeout 3\nimport os, signal\nif rank == 3:\n    os.kill(os.getpid(), signal.SIGSTOP)\ndist.barrier()")
+    answer = hangs(
+        "%%px --timeout 3\nimport os, signal\nif rank == 3:\n    os.kill(os.getpid(), signal.SIGSTOP)\ndist.barrier()"
+    )
     assert "rank 3 does not answer: its process is stopped (SIGSTOP)" in answer.message
     assert "rank 0 waits in barrier for rank 3" in answer.message
 
@@ -255,7 +259,9 @@ def test_stacks_that_were_asked_for_are_not_told_of_a_rank_that_is_killed(notebo
     cell = "%%px --timeout 60\nimport re\nif rank == 1:\n    1 / 0\nif rank == 2:\n    re.match('(a+)+$', 26 * 'a' + 'b')"
     notebook.run(cell)
     answer = hangs("%%px --timeout 20\nimport os\nif rank == 2:\n    os.kill(os.getpid(), 9)\ndist.barrier()")
-    assert re.search(r"rank 2 died: ended by SIGKILL \(killed by hand, or by the system when memory ran out\)$", answer.message, re.M)
+    assert re.search(
+        r"rank 2 died: ended by SIGKILL \(killed by hand, or by the system when memory ran out\)$", answer.message, re.M
+    )
 
 
 def test_a_rank_that_computes_for_ever_is_told_from_one_that_waits(hangs):
@@ -274,7 +280,9 @@ def test_a_rank_that_computes_is_given_longer_to_answer(little_patience, hangs):
 
 
 def test_a_message_too_long_for_its_buffer_is_told_in_bytes(hangs):
-    answer = hangs("%%px --timeout 20\nt = torch.ones(8 + rank)\nif rank == 1:\n    dist.recv(t, 2)\nif rank == 2:\n    dist.send(t, 1)")
+    answer = hangs(
+        "%%px --timeout 20\nt = torch.ones(8 + rank)\nif rank == 1:\n    dist.recv(t, 2)\nif rank == 2:\n    dist.send(t, 1)"
+    )
     assert answer.error == "RankDied"
     assert answer.message.split("\n") == [
         "rank 1 died.",
@@ -323,7 +331,9 @@ def test_waiting_for_several_says_what_they_all_do(hangs):
 
 def test_a_peer_in_a_group_is_a_rank_of_the_group(notebook):
     cell = "%%px --timeout 20\npair = dist.new_group([1, 3])\nt = torch.tensor([rank])\nif rank == 3:\n    {}\nif rank == 1:\n    {}"
-    answer = notebook.run(cell.format("dist.send(t, group=pair, group_dst=0)", "dist.recv(t, group=pair, group_src=1); print(t.item())"))
+    answer = notebook.run(
+        cell.format("dist.send(t, group=pair, group_dst=0)", "dist.recv(t, group=pair, group_src=1); print(t.item())")
+    )
     assert (answer.error, answer.text) == (None, "[rank 1] 3\n")
     answer = notebook.run(cell.format("dist.send(t, group=pair, group_dst=2)", "pass"))
     assert answer.message == "rank 3 raised ValueError: rank 1 wants to send to rank 2: give another rank, from 0 to 1"

@@ -17,7 +17,9 @@ sys.path.insert(0, str(ROOT / "book"))
 
 import running
 
-PAGES = sorted((ROOT / "_build" / "html" / "notebooks").glob("*.html")) + sorted((ROOT / "_build" / "html" / "labs").rglob("*.html"))
+PAGES = sorted((ROOT / "_build" / "html" / "notebooks").glob("*.html")) + sorted(
+    (ROOT / "_build" / "html" / "labs").rglob("*.html")
+)
 
 
 def shown(address, name, course=running.COURSE):

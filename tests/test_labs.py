@@ -159,10 +159,30 @@ def test_the_page_of_verdicts_is_what_the_checks_say():
     assert graded.PAGE.read_text(encoding="utf-8") == graded.page(), "run `make labs`"
 
 
-RUBBISH = None, True, 3, -1.5, float("nan"), 1j, "", "text", [], [1, 2, 3], (None, None), {}, {"a": 1}, {1}, torch.ones(3), [[torch.ones(2)]], object
+RUBBISH = (
+    None,
+    True,
+    3,
+    -1.5,
+    float("nan"),
+    1j,
+    "",
+    "text",
+    [],
+    [1, 2, 3],
+    (None, None),
+    {},
+    {"a": 1},
+    {1},
+    torch.ones(3),
+    [[torch.ones(2)]],
+    object,
+)
 
 
-@pytest.mark.parametrize(("lab", "name"), [each for each in EXERCISES if isinstance(module_of(each[0]).EXERCISES[each[1]], exercise.Answer)])
+@pytest.mark.parametrize(
+    ("lab", "name"), [each for each in EXERCISES if isinstance(module_of(each[0]).EXERCISES[each[1]], exercise.Answer)]
+)
 def test_an_answer_of_any_kind_is_told_what_was_expected(lab, name):
     for question in module_of(lab).EXERCISES[name].questions():
         for answer in RUBBISH:
@@ -218,9 +238,10 @@ def test_the_solutions_run_on_live_ranks(opened, name, capsys):
 EVERY_ANSWER = os.environ.get("RINGTREE_LABS") == "all"
 ON_RANKS = [
     (lab, name, what)
-    for lab, name in EXERCISES if EVERY_ANSWER
+    for lab, name in EXERCISES
+    if EVERY_ANSWER
     for what in [*ANSWERS[lab].RIGHT.get(name, {}), *ANSWERS[lab].WRONG.get(name, {})]
-]  # fmt: skip
+]
 
 
 @pytest.mark.skipif(not EVERY_ANSWER, reason="`make labs-all` tries every answer on live ranks")
@@ -243,7 +264,10 @@ SHIFT = ANSWERS["deadlock-clinic"].BATCH
 
 
 def test_helpers_classes_modules_and_values_of_the_learner_travel_along(opened, capsys):
-    lab = opened("deadlock-clinic", "import functools as tools\nfrom functools import reduce\nSTEP = [1]", """
+    lab = opened(
+        "deadlock-clinic",
+        "import functools as tools\nfrom functools import reduce\nSTEP = [1]",
+        """
 class Base:
     def left(self):
         return (self.rank - reduce(max, STEP)) % self.size
@@ -254,24 +278,38 @@ class Place(Base):
 
     def right(self):
         return (self.rank + STEP[0]) % self.size
-""", """
+""",
+        """
 def shift(x, dist):
     place, got = Place(dist), torch.empty_like(x)
     start = tools.partial(dist.batch_isend_irecv)
     for work in start([dist.P2POp(dist.isend, x, place.right()), dist.P2POp(dist.irecv, got, place.left())]):
         work.wait()
     return got
-""")
+""",
+    )
     lab.check("shift")
     assert capsys.readouterr().out.startswith("shift is right: 7 runs in the simulator, 1 on your ranks.")
 
 
 TRAVELLERS = {
-    "a function made by another": ("def make(step):\n    def right_of(rank, size):\n        return (rank + step) % size\n    return right_of\nright_of = make(1)", "right_of(rank, size)"),
-    "a function that remembers": ("import functools\n@functools.cache\ndef right_of(rank, size):\n    return (rank + 1) % size", "right_of(rank, size)"),
-    "a dataclass": ("from dataclasses import dataclass\n@dataclass\nclass Place:\n    right: int", "Place((rank + 1) % size).right"),
+    "a function made by another": (
+        "def make(step):\n    def right_of(rank, size):\n        return (rank + step) % size\n    return right_of\nright_of = make(1)",
+        "right_of(rank, size)",
+    ),
+    "a function that remembers": (
+        "import functools\n@functools.cache\ndef right_of(rank, size):\n    return (rank + 1) % size",
+        "right_of(rank, size)",
+    ),
+    "a dataclass": (
+        "from dataclasses import dataclass\n@dataclass\nclass Place:\n    right: int",
+        "Place((rank + 1) % size).right",
+    ),
     "an enum": ("from enum import Enum\nclass Way(Enum):\n    RIGHT = 1", "(rank + Way.RIGHT.value) % size"),
-    "a tensor and a set": ("ONE, RANKS = torch.tensor(1), {*range(9)}", "(rank + ONE.item()) % size if rank in RANKS else None"),
+    "a tensor and a set": (
+        "ONE, RANKS = torch.tensor(1), {*range(9)}",
+        "(rank + ONE.item()) % size if rank in RANKS else None",
+    ),
     "functions in a list": ("WAYS = [lambda rank, size: (rank + 1) % size]", "WAYS[0](rank, size)"),
 }
 
@@ -282,18 +320,26 @@ def test_whatever_a_function_uses_travels_along(opened, what):
     opened("deadlock-clinic", text, SHIFT.replace("    got =", f"    right = {right}\n    got =", 1)).check("shift")
 
 
-@pytest.mark.parametrize("before, function", [
-    ("", SHIFT.replace("def shift", "@torch.no_grad()\ndef shift")),
-    ("import functools\n" + SHIFT.replace("shift(x", "turn(name, x"), "shift = functools.partial(turn, 'x')"),
-    (SHIFT.replace("shift(x", "turn(self, x"), "class Shift:\n    __call__ = turn\nshift = Shift()"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "before, function",
+    [
+        ("", SHIFT.replace("def shift", "@torch.no_grad()\ndef shift")),
+        ("import functools\n" + SHIFT.replace("shift(x", "turn(name, x"), "shift = functools.partial(turn, 'x')"),
+        (SHIFT.replace("shift(x", "turn(self, x"), "class Shift:\n    __call__ = turn\nshift = Shift()"),
+    ],
+)
 def test_whatever_can_be_called_is_checked(opened, before, function):
     opened("deadlock-clinic", before, function).check("shift")
 
 
 def test_what_cannot_travel_is_named(opened):
-    lab = opened("deadlock-clinic", "steps = (1 for _ in range(9999))", SHIFT.replace("    got =", "    next(steps)\n    got =", 1))
-    assert re.search(r"shift uses something that cannot be taken along to the ranks \(.*generator.*\): make it inside", complaint(lab, "shift"))
+    lab = opened(
+        "deadlock-clinic", "steps = (1 for _ in range(9999))", SHIFT.replace("    got =", "    next(steps)\n    got =", 1)
+    )
+    assert re.search(
+        r"shift uses something that cannot be taken along to the ranks \(.*generator.*\): make it inside",
+        complaint(lab, "shift"),
+    )
 
 
 ONLY_LIVE = SHIFT.replace("    got =", "    {}\n    got =", 1)
@@ -301,7 +347,11 @@ ONLY_LIVE = SHIFT.replace("    got =", "    {}\n    got =", 1)
 
 def test_a_hang_on_the_live_ranks_alone_is_reported_and_the_next_check_works(opened, capsys):
     """The simulator is right about all that it sees; this program looks at something else."""
-    lab = opened("deadlock-clinic", ONLY_LIVE.format("import os; 'RANK' in os.environ and rank == 2 and any(x.clone() is None for _ in iter(int, 1))"), timeout=3)
+    lab = opened(
+        "deadlock-clinic",
+        ONLY_LIVE.format("import os; 'RANK' in os.environ and rank == 2 and any(x.clone() is None for _ in iter(int, 1))"),
+        timeout=3,
+    )
     said = complaint(lab, "shift")
     assert "rank 2 is still running" in said and "The ranks were restarted" in said
     lab._namespace.run(SHIFT)
@@ -309,7 +359,9 @@ def test_a_hang_on_the_live_ranks_alone_is_reported_and_the_next_check_works(ope
 
 
 def test_a_death_is_survived(opened):
-    lab = opened("deadlock-clinic", ONLY_LIVE.format("import os; 'RANK' in os.environ and rank == 2 and os._exit(3)"), timeout=3)
+    lab = opened(
+        "deadlock-clinic", ONLY_LIVE.format("import os; 'RANK' in os.environ and rank == 2 and os._exit(3)"), timeout=3
+    )
     assert "rank 2 died: its process exited with code 3" in complaint(lab, "shift")
     lab._namespace.run(SHIFT)
     lab.check("shift")
@@ -322,9 +374,14 @@ def test_an_error_on_the_live_ranks_alone_names_rank_and_line(opened):
 
 
 def test_what_a_function_printed_on_the_live_ranks_is_shown_where_it_failed_there(opened, capsys):
-    lab = opened("deadlock-clinic", ONLY_LIVE.format("import os; 'RANK' in os.environ and print('here', rank) or 'RANK' in os.environ and missing"))
+    lab = opened(
+        "deadlock-clinic",
+        ONLY_LIVE.format("import os; 'RANK' in os.environ and print('here', rank) or 'RANK' in os.environ and missing"),
+    )
     complaint(lab, "shift")
-    assert [line for line in capsys.readouterr().out.splitlines() if "here" in line] == [f"[rank {rank}] here {rank}" for rank in range(4)]
+    assert [line for line in capsys.readouterr().out.splitlines() if "here" in line] == [
+        f"[rank {rank}] here {rank}" for rank in range(4)
+    ]
 
 
 def test_the_check_leaves_the_readers_names_alone(opened, ranks):
@@ -496,8 +553,12 @@ def test_source_stores_text_only(path):
 
 
 def test_solutions_become_stubs_of_the_same_indentation():
-    (cell,) = [cell for cell in nbformat.read(release_of("ring-all-reduce"), as_version=4).cells if cell.id == "two_rings-answer"]
-    stub = "def two_rings(x, dist):\n    total = x.clone()\n    # your code here\n    raise NotImplementedError\n    return total"
+    (cell,) = [
+        cell for cell in nbformat.read(release_of("ring-all-reduce"), as_version=4).cells if cell.id == "two_rings-answer"
+    ]
+    stub = (
+        "def two_rings(x, dist):\n    total = x.clone()\n    # your code here\n    raise NotImplementedError\n    return total"
+    )
     assert cell.source == stub
 
 

@@ -130,20 +130,18 @@ def test_times_of_the_cpu_are_told_from_times_of_the_collective():
 
 
 def test_per_iteration_columns_and_timestamps_do_not_confuse():
-    text = "\n".join(
-        [
-            "# Collective test starting: all_reduce_perf",
-            *devices(2),
-            "#       size         count      type   redop    root     time   algbw   busbw  #wrong"
-            "    i_min    i_max    i_p99    i_cv%"
-            "     time   algbw   busbw  #wrong    i_min    i_max    i_p99    i_cv%           timestamp",
-            "        1024           256     float     sum      -1    10.00    0.10    0.10       0"
-            "     9.00    12.00    11.90     5.00"
-            "    20.00    0.05    0.05       0    19.00    22.00    21.90     5.00  2026-01-31 12:00:00",
-            "# Avg bus bandwidth    : 0.1",
-            "",
-        ]
-    )
+    text = "\n".join([
+        "# Collective test starting: all_reduce_perf",
+        *devices(2),
+        "#       size         count      type   redop    root     time   algbw   busbw  #wrong"
+        "    i_min    i_max    i_p99    i_cv%"
+        "     time   algbw   busbw  #wrong    i_min    i_max    i_p99    i_cv%           timestamp",
+        "        1024           256     float     sum      -1    10.00    0.10    0.10       0"
+        "     9.00    12.00    11.90     5.00"
+        "    20.00    0.05    0.05       0    19.00    22.00    21.90     5.00  2026-01-31 12:00:00",
+        "# Avg bus bandwidth    : 0.1",
+        "",
+    ])
     table = logs.read(text)
     assert table["time"].tolist() == [10e-6, 20e-6]
     assert table["min"].tolist() == pytest.approx([9e-6, 19e-6]) and table["max"].tolist() == pytest.approx([12e-6, 22e-6])
@@ -152,12 +150,24 @@ def test_per_iteration_columns_and_timestamps_do_not_confuse():
 def test_json_of_nccl_tests_is_read():
     half = {"time": 10.0, "alg_bw": 0.1, "bus_bw": 0.1, "nwrong": 0.0}
     found = {
-        "version": 3, "start_time": "2026-01-31 12:00:00", "args": ["./build/all_reduce_perf", "-g", "2"], "nccl_version": 22809,
+        "version": 3,
+        "start_time": "2026-01-31 12:00:00",
+        "args": ["./build/all_reduce_perf", "-g", "2"],
+        "nccl_version": 22809,
         "config": {"devices": [{"rank": 0, "device_info": "A"}, {"rank": 1, "device_info": "A"}]},
-        "results": [{"size": 1024, "count": 256, "type": "float", "redop": "sum", "root": "    -1",
-                     "out_of_place": half, "in_place": half | {"nwrong": None}}],
+        "results": [
+            {
+                "size": 1024,
+                "count": 256,
+                "type": "float",
+                "redop": "sum",
+                "root": "    -1",
+                "out_of_place": half,
+                "in_place": half | {"nwrong": None},
+            }
+        ],
         "average_bus_bandwidth": {"bandwidth": 0.1, "okay": "unchecked"},
-    }  # fmt: skip
+    }
     table = logs.read(json.dumps(found, indent=1))
     assert table["time"].tolist() == [10e-6] * 2 and table["in_place"].tolist() == [False, True]
     assert table["wrong"].isna().tolist() == [False, True] and table["root"].tolist() == [-1, -1]

@@ -122,10 +122,16 @@ def test_the_numbers_of_words_that_nccl_tests_prints():
     size, time = 1 << 24, "200.0"
     half = ["200.0", *bandwidths(size, time, 1.5)]
     for words, root, places in (
-        (half, None, 1), (["-1", *half], -1, 1), ([*half, "0"], None, 1), (["-1", *half, "0"], -1, 1), (half * 2, None, 2),
-        (["-1", *half, *half], -1, 2), ([*half, "N/A"] * 2, None, 2), (["-1", *([*half, "0"] * 2)], -1, 2),
+        (half, None, 1),
+        (["-1", *half], -1, 1),
+        ([*half, "0"], None, 1),
+        (["-1", *half, "0"], -1, 1),
+        (half * 2, None, 2),
+        (["-1", *half, *half], -1, 2),
+        ([*half, "N/A"] * 2, None, 2),
+        (["-1", *([*half, "0"] * 2)], -1, 2),
         (["-1", *([*half, "0", "190.0", "210.0", "209.0", "5.00"] * 2)], -1, 2),
-    ):  # fmt: skip
+    ):
         for redop in (["sum"], []):
             text = " ".join([str(size), str(size // 4), "float", *redop, *words]) + "\n"
             with warnings.catch_warnings():
@@ -170,7 +176,9 @@ def test_the_tables_of_2017_are_in_milliseconds():
     for size in (1 << 20, 1 << 24):
         time = f"{PUBLISHED[size] * 1e3:.3f}"
         algbw = size / float(time) / 1e6
-        lines.append(f"{size:>12}  {size // 4:>12}   float     sum" + f"    {time}  {algbw:.2f}  {algbw * 1.5:.2f}    2e-07" * 2)
+        lines.append(
+            f"{size:>12}  {size // 4:>12}   float     sum" + f"    {time}  {algbw:.2f}  {algbw * 1.5:.2f}    2e-07" * 2
+        )
     with pytest.warns(UserWarning, match="its times are in ms"):
         table = logs.read("\n".join([*lines, " Out of bounds values : 0 OK", " Avg bus bandwidth    : 90.1", ""]))
     assert table["time"].tolist()[::2] == pytest.approx([PUBLISHED[1 << 20], PUBLISHED[1 << 24]], rel=5e-3)
@@ -307,9 +315,9 @@ def test_the_command_says_how_many_ranks_osu_had():
 
 @pytest.mark.parametrize("library", ["MPI", "MPI-CUDA", "MPI-ROCM", "NCCL-CUDA", "RCCL-ROCM"])
 def test_columns_and_lines_that_osu_prints_on_demand_do_not_confuse(library):
-    text = "#Using NCCL\n" + osu(library=library).replace("Iterations", "Iterations  P50 Tail Lat(us)  P99 Tail Lat(us)").replace(
-        "1000\n", "1000  4.00  5.00\n"
-    )
+    text = "#Using NCCL\n" + osu(library=library).replace(
+        "Iterations", "Iterations  P50 Tail Lat(us)  P99 Tail Lat(us)"
+    ).replace("1000\n", "1000  4.00  5.00\n")
     text = text.replace(
         "# Size", "[1678205653.8] [node7:903  :0]        ucc_coll.c:255  UCC_COLL INFO  coll_init: Barrier\n# Size"
     ).replace("# ", "\\# ")
@@ -339,14 +347,20 @@ def test_rccl_tests_are_told_from_nccl_tests():
 
 def test_calls_that_were_timed_one_by_one_are_told_from_calls_back_to_back():
     says = "# Blocking Enabled: wait and barrier after each inner iteration (-m) \n#\n# Using devices"
-    assert silently(new_log().replace("# Using devices", says)).attrs["blocking"].startswith("Blocking Enabled: wait and barrier")
+    assert (
+        silently(new_log().replace("# Using devices", says)).attrs["blocking"].startswith("Blocking Enabled: wait and barrier")
+    )
     assert "blocking" not in silently(new_log()).attrs
 
 
 def test_csv_and_json_of_rccl_tests_are_read():
     head = "numCycle,collective,nodes,ranks,ranksPerNode,gpusPerRank,size,type,redop,inplace,time,algbw,busbw,#wrong"
-    rows = [f"0,{name},1,8,8,1,{size},float,sum,{place},100.0,{size / 1e5},{size / 1e5 * factor},0"
-            for name, factor in (("AllReduce", 1.75), ("AllGather", 0.875)) for size in SIZES for place in (0, 1)]  # fmt: skip
+    rows = [
+        f"0,{name},1,8,8,1,{size},float,sum,{place},100.0,{size / 1e5},{size / 1e5 * factor},0"
+        for name, factor in (("AllReduce", 1.75), ("AllGather", 0.875))
+        for size in SIZES
+        for place in (0, 1)
+    ]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         reduced, gathered_ = logs.read_all("\n".join([head, *rows, ""]))
@@ -360,12 +374,38 @@ def test_csv_and_json_of_rccl_tests_are_read():
 
 def test_what_measure_prints_is_read_back():
     rows = [
-        {"collective": "all_reduce", "program": "all_reduce", "ranks": 4, "size": size, "count": size // 4, "type": "float",
-         "redop": "sum", "root": -1, "in_place": place, "time": 2e-4, "algbw": size / 2e-4, "busbw": size / 2e-4 * 1.5,
-         "wrong": 0, "low": 1.5e-4, "high": 2.5e-4, "first": 1e-3, "batches": 12, "calls": 20, "stable": True}
-        for size in SIZES for place in (False, True)
-    ]  # fmt: skip
-    attrs = {"tool": "ringtree.measure", "ranks": 4, "clock": "monotonic clock", "backend": "gloo", "hosts": 1, "torch": "2.13.0"}
+        {
+            "collective": "all_reduce",
+            "program": "all_reduce",
+            "ranks": 4,
+            "size": size,
+            "count": size // 4,
+            "type": "float",
+            "redop": "sum",
+            "root": -1,
+            "in_place": place,
+            "time": 2e-4,
+            "algbw": size / 2e-4,
+            "busbw": size / 2e-4 * 1.5,
+            "wrong": 0,
+            "low": 1.5e-4,
+            "high": 2.5e-4,
+            "first": 1e-3,
+            "batches": 12,
+            "calls": 20,
+            "stable": True,
+        }
+        for size in SIZES
+        for place in (False, True)
+    ]
+    attrs = {
+        "tool": "ringtree.measure",
+        "ranks": 4,
+        "clock": "monotonic clock",
+        "backend": "gloo",
+        "hosts": 1,
+        "torch": "2.13.0",
+    }
     table = measure.frame(rows, attrs)
     back = silently(measure.table_text(table) + "\n")
     assert same(back, table) and back["low"].tolist() == pytest.approx(table["low"].tolist())

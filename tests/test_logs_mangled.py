@@ -17,24 +17,65 @@ from ringtree.measure import logs
 
 HALF = {"time": 10.0, "alg_bw": 0.1, "bus_bw": 0.1, "nwrong": 0.0}
 RESULT = {"size": 1024, "count": 256, "type": "float", "redop": "sum", "root": "-1", "out_of_place": HALF, "in_place": HALF}
-JSON = {"args": ["./all_reduce_perf"], "nccl_version": 22809, "config": {"devices": [{"device_info": "A"}]}, "results": [RESULT]}
+JSON = {
+    "args": ["./all_reduce_perf"],
+    "nccl_version": 22809,
+    "config": {"devices": [{"device_info": "A"}]},
+    "results": [RESULT],
+}
 OURS = {"ringtree.measure": 1, "attrs": {"ranks": 4}, "rows": [{"size": 8, "time": 1e-06, "by_rank": [1e-06]}]}
 LOGS = {
-    "new": new_log(), "old": old_log(), "without root": rooted_less_log(), "shards": gathered(),
-    "OSU": osu(), "OSU's shards": osu("Allgather"),
+    "new": new_log(),
+    "old": old_log(),
+    "without root": rooted_less_log(),
+    "shards": gathered(),
+    "OSU": osu(),
+    "OSU's shards": osu("Allgather"),
     "prefixed": "".join("[1,0]<stdout>:" + line for line in new_log().splitlines(True)),
     "quoted": "".join("> " + line for line in new_log().splitlines(True)),
-    "JSON": json.dumps(JSON, indent=1), "our JSON": json.dumps(OURS, indent=1),
+    "JSON": json.dumps(JSON, indent=1),
+    "our JSON": json.dumps(OURS, indent=1),
     "our CSV": "# ringtree.measure\n# ranks: 4\nsize,time,wrong,type,by_rank\n8,1e-06,0,float,1e-06 2e-06\n"
     "16,2e-06,0,half,1e-06 2e-06\n",
     "CSV": "numCycle,collective,ranks,gpusPerRank,size,type,redop,inplace,time,algbw,busbw,#wrong\n"
     "0,AllReduce,8,1,1024,float,sum,0,50.0,0.02048,0.03584,0\n0,AllReduce,8,1,2048,float,sum,1,60.0,0.03413,0.05973,0\n",
-}  # fmt: skip
+}
 WORDS = [
-    "inf", "-1", "N/A", "9" * 400, "9" * 5000, "9223372036854775807", "1e-320", "0.0", "1_0", "１２", "\x00", "#", "#wrong",
-    "time", "size", "", "é", "[[[[" * 3000, "{", "}", "]", ",", '"', "\r", "\n", "null", "true", "float", "sum", "\x1b[31m",
-    "OSU MPI Bandwidth Test v7", "node1:1:2 [0] NCCL INFO x", "all_gather_perf", "#  Rank 99999999999 on h device 0 [0] X",
-]  # fmt: skip
+    "inf",
+    "-1",
+    "N/A",
+    "9" * 400,
+    "9" * 5000,
+    "9223372036854775807",
+    "1e-320",
+    "0.0",
+    "1_0",
+    "１２",
+    "\x00",
+    "#",
+    "#wrong",
+    "time",
+    "size",
+    "",
+    "é",
+    "[[[[" * 3000,
+    "{",
+    "}",
+    "]",
+    ",",
+    '"',
+    "\r",
+    "\n",
+    "null",
+    "true",
+    "float",
+    "sum",
+    "\x1b[31m",
+    "OSU MPI Bandwidth Test v7",
+    "node1:1:2 [0] NCCL INFO x",
+    "all_gather_perf",
+    "#  Rank 99999999999 on h device 0 [0] X",
+]
 NUMBERS = ["99999999999999999999", "9223372036854775808", "nan", "1e999", "0", "0.00", "7", "123456.7"]
 KINDS = ["number", "put", "spoil", "shuffle", "cut", "repeat", "drop", "mix", "words"]
 EDITS = st.lists(

@@ -23,9 +23,13 @@ def log_of(ranks, collective="all_reduce", largest=1 << 30, listed=None, seed=1)
             halves.append(f"{time:7.2f} {algbw:.2f} {algbw * bus_factor(collective, ranks):.2f} 0")
         count = size // 4 // (ranks if collective in ("all_gather", "all_to_all") else 1)
         rows.append(f"{size} {count} float none -1 {' '.join(halves)}")
-    return "\n".join(
-        [f"./{collective}_perf", *devices(ranks if listed is None else listed), *rows, "# Avg bus bandwidth : 1", ""]
-    )
+    return "\n".join([
+        f"./{collective}_perf",
+        *devices(ranks if listed is None else listed),
+        *rows,
+        "# Avg bus bandwidth : 1",
+        "",
+    ])
 
 
 def silently(text, **options):

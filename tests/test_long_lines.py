@@ -26,12 +26,15 @@ def text_of(body):
 
 
 @pytest.mark.parametrize("kind", [CODE, PRINTED, SHOWN])
-@pytest.mark.parametrize("text", [
-    "short\n",
-    f"{'a long line of words ' * 4}\nshort\n\n    {'indented words ' * 6}\n",
-    "no end of line",
-    "name" + " " * 60 + "number\n",
-])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "short\n",
+        f"{'a long line of words ' * 4}\nshort\n\n    {'indented words ' * 6}\n",
+        "no end of line",
+        "name" + " " * 60 + "number\n",
+    ],
+)
 def test_marks_change_no_letter(kind, text):
     assert text_of(marked(text, kind)) == text
 

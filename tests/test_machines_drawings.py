@@ -57,7 +57,12 @@ def test_memory_bars_are_labelled_with_their_sum_and_the_capacity():
 
 @pytest.mark.parametrize(
     "picture",
-    [draw.ranks_on_nodes, draw.node_links, lambda: draw.link_speeds({"a": 1e9}), lambda: draw.model_memory({"m": {"p": 1e9}}, 8e10)],
+    [
+        draw.ranks_on_nodes,
+        draw.node_links,
+        lambda: draw.link_speeds({"a": 1e9}),
+        lambda: draw.model_memory({"m": {"p": 1e9}}, 8e10),
+    ],
 )
 def test_a_drawing_is_the_same_every_time_and_has_one_line_of_text(picture):
     first, second = picture(), picture()

@@ -83,7 +83,9 @@ def test_solutions_have_all_points_and_stubs_none(nursery, patient, lab):
     exercises = with_hidden(lab, HIDDEN)
     for path, share in (source_of(lab), 1), (release_of(lab), 0):
         for name, exercise in exercises.items():
-            found = mark_exercise(nursery, name, exercise, cells_of(path), exercises, time.monotonic() + PATIENT, records_of(lab))
+            found = mark_exercise(
+                nursery, name, exercise, cells_of(path), exercises, time.monotonic() + PATIENT, records_of(lab)
+            )
             assert (found.points, found.most) == (share * found.most, 1 + len(exercise.levels)), found
             assert found.says.startswith(f"{name} is right") if share else "it is not yet written" in found.says
 
@@ -138,14 +140,19 @@ def test_points_are_given_part_for_part(marked):
 
 
 def test_reports_name_the_learners_lines(marked):
-    found = marked("deadlock-clinic", "shift", "import torch", """
+    found = marked(
+        "deadlock-clinic",
+        "shift",
+        "import torch",
+        """
         def shift(x, dist):
             rank, size = dist.get_rank(), dist.get_world_size()
             got = torch.empty_like(x)
             dist.recv(got, (rank - 1) % size)
             dist.send(x, (rank + 1) % size)
             return got
-    """)  # fmt: skip
+    """,
+    )
     assert "deadlock" in found.says and "[shift, line 5: dist.recv(got, (rank - 1) % size)]" in found.says
 
 
@@ -270,14 +277,18 @@ def test_what_an_answer_patches_prints_or_breaks_is_worth_nothing(marked, what):
     assert found.points == 0 and "returned [0] and should return [10]" in found.says
 
 
-LOOPS = {"loops": "while True:\n    pass", "sleeps": "import time; time.sleep(10**6)", "cannot be stopped": """
+LOOPS = {
+    "loops": "while True:\n    pass",
+    "sleeps": "import time; time.sleep(10**6)",
+    "cannot be stopped": """
 while True:
     try:
         while True:
             pass
     except BaseException:
         pass
-"""}  # fmt: skip
+""",
+}
 
 
 @pytest.mark.parametrize("what", LOOPS)
@@ -512,8 +523,11 @@ leave()
     assert done.returncode == 0, done.stderr
     found = {each["name"]: each for each in json.loads(done.stdout)}
     assert found["shift"]["points"] == 1 and found["relay"] == {
-        "name": "relay", "points": 0, "most": 1, "says": "relay is not defined in this notebook.",
-    }  # fmt: skip
+        "name": "relay",
+        "points": 0,
+        "most": 1,
+        "says": "relay is not defined in this notebook.",
+    }
     left = [each for each in psutil.process_iter(["cmdline"]) if stays in (each.info["cmdline"] or ())]
     for each in left:
         each.kill()
@@ -719,7 +733,9 @@ def test_nbgrader_gives_the_points_that_functions_earn_and_leaves_no_process(cou
     assert not re.search(r"""(src|href)=["']https?:""", page), "feedback is read where there may be no network"
     shown = re.sub(r"<(script|style)\b.*?</\1>|<[^>]+>", "", page, flags=re.DOTALL)
     assert "Check of two_rings" in shown and "Your answer" in shown and "A ring for each card" in shown
-    assert not re.search(r"\$|{admonition}|Hint 1|Test cell|How far you have come|Out\[", shown), "the learner has the lab's text"
+    assert not re.search(r"\$|{admonition}|Hint 1|Test cell|How far you have come|Out\[", shown), (
+        "the learner has the lab's text"
+    )
     assert 'name="viewport"' in page and "white-space: pre-wrap" in page, "it is read on a phone, too"
 
 

@@ -119,9 +119,16 @@ def test_results_are_exact_in_every_type_and_in_every_order(op, ranks):
 def test_bus_factors_are_those_of_nccl_tests():
     factors = {name: measure.bus_factor(name, 4) for name in NAMES}
     assert factors == {
-        "all_reduce": 1.5, "broadcast": 1, "reduce": 1, "all_gather": 0.75, "reduce_scatter": 0.75,
-        "gather": 0.75, "scatter": 0.75, "all_to_all": 0.75, "barrier": 1,
-    }  # fmt: skip
+        "all_reduce": 1.5,
+        "broadcast": 1,
+        "reduce": 1,
+        "all_gather": 0.75,
+        "reduce_scatter": 0.75,
+        "gather": 0.75,
+        "scatter": 0.75,
+        "all_to_all": 0.75,
+        "barrier": 1,
+    }
     assert measure.bus_factor("all-reduce", 1) == 0
     assert measure.bus_factor("reduce_scatter_tensor", 2) == 0.5
     with pytest.raises(UsageError, match="'all_reduced' is no collective"):
@@ -179,10 +186,13 @@ def by_a_row_of_its_own(dist, name):
 @pytest.mark.parametrize(
     "name, spoiled",
     [
-        ("all_gather", [400, 400, 400, 400]), ("gather", [0, 0, 400, 0]), ("scatter", [100, 100, 100, 100]),
-        ("reduce_scatter", [100, 100, 100, 100]), ("all_to_all", [400, 400, 400, 400]),
+        ("all_gather", [400, 400, 400, 400]),
+        ("gather", [0, 0, 400, 0]),
+        ("scatter", [100, 100, 100, 100]),
+        ("reduce_scatter", [100, 100, 100, 100]),
+        ("all_to_all", [400, 400, 400, 400]),
     ],
-)  # fmt: skip
+)
 def test_what_a_rank_has_before_and_after_follows_from_the_row_alone(name, spoiled):
     for rank, found in enumerate(shared(SIZE).call(by_a_row_of_its_own, name)):
         assert set(found.values()) == {(0, spoiled[rank])}
@@ -502,7 +512,9 @@ def test_results_are_exact_in_numbers_of_one_byte_too(dtype, op, ranks):
         for each in order[1:]:
             total = getattr(torch, calls.OPERATIONS[op][1])(total, each).to(kind).float()
         assert torch.equal(total, expected)
-    assert buffers.SPOILED not in expected.tolist() and float(torch.tensor(buffers.SPOILED, dtype=kind)) not in expected.tolist()
+    assert (
+        buffers.SPOILED not in expected.tolist() and float(torch.tensor(buffers.SPOILED, dtype=kind)) not in expected.tolist()
+    )
 
 
 @pytest.mark.parametrize("dtype", calls.FP8)
@@ -677,7 +689,9 @@ def notebook():
     from live import kernel  # here, so that ranks that import this file do not pay for it
 
     with kernel() as live:
-        answer = live.run("import ringtree\nfrom ringtree import measure\nranks = ringtree.start(2)\nmeasure.sweep.BAR_AFTER = 0")
+        answer = live.run(
+            "import ringtree\nfrom ringtree import measure\nranks = ringtree.start(2)\nmeasure.sweep.BAR_AFTER = 0"
+        )
         assert answer.error is None, answer.traceback
         yield live
 

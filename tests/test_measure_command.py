@@ -23,10 +23,26 @@ def test_the_command_starts_ranks_prints_and_writes(tmp_path):
 
     (tmp_path / "rings.py").write_text("def mine(tensor, dist):\n    dist.all_reduce(tensor)\n")
     done = shell(
-        "ringtree.measure", "all_reduce", "--program", "rings:mine", "--ranks", "2", "--min", "8", "--max", "1K",
-        "--step-factor", "4",
-        "--budget", "0.02", "--csv", "t.csv", "--json", "t.json", cwd=tmp_path,
-    )  # fmt: skip
+        "ringtree.measure",
+        "all_reduce",
+        "--program",
+        "rings:mine",
+        "--ranks",
+        "2",
+        "--min",
+        "8",
+        "--max",
+        "1K",
+        "--step-factor",
+        "4",
+        "--budget",
+        "0.02",
+        "--csv",
+        "t.csv",
+        "--json",
+        "t.json",
+        cwd=tmp_path,
+    )
     assert done.returncode == 0, done.stderr
     found = logs.read(tmp_path / "t.csv")
     assert found["size"].tolist() == [8, 32, 128, 512] and set(found["program"]) == {"mine"}
@@ -103,9 +119,13 @@ def test_sizes_grow_by_a_factor_or_by_steps():
 
 def test_each_size_is_measured_out_of_place_and_in_place_where_both_are_there():
     for what, places in (
-        ("all_reduce_perf", [False, True]), ("all_gather_into_tensor", [False, True]), ("all_gather", [False]),
-        ("all_to_all_single", [False]), ("ring_all_reduce", [None]), ("barrier", [None]),
-    ):  # fmt: skip
+        ("all_reduce_perf", [False, True]),
+        ("all_gather_into_tensor", [False, True]),
+        ("all_gather", [False]),
+        ("all_to_all_single", [False]),
+        ("ring_all_reduce", [None]),
+        ("barrier", [None]),
+    ):
         jobs, _, _ = planned(what, *([] if what == "barrier" else ["-e", "64", "-b", "32"]))
         assert [own["in_place"] for _, own in jobs] == places * (1 if what == "barrier" else 2), what
     assert [own["in_place"] for _, own in planned("all_reduce", "-e", "8", "--no-in-place")[0]] == [False]
@@ -123,13 +143,21 @@ def test_all_types_and_operations_that_go_together():
 
 def test_numbers_of_ranks_calls_and_checks_mean_the_same():
     for given, wanted in (
-        (["-g", "3"], ("ranks", 3)), (["-t", "2", "-g", "4"], ("ranks", 8)), (["-c", "0"], ("check", 0)),
-        (["-c", "20"], ("check", 20)), (["--check"], ("check", 1)), (["--no-check"], ("check", 0)),
+        (["-g", "3"], ("ranks", 3)),
+        (["-t", "2", "-g", "4"], ("ranks", 8)),
+        (["-c", "0"], ("check", 0)),
+        (["-c", "20"], ("check", 20)),
+        (["--check"], ("check", 1)),
+        (["--no-check"], ("check", 0)),
         (["--iters", "7"], ("calls", 7)),
         (["-z", "1"], ("calls", 1)),
-        (["-w", "0"], ("warmup", 0)), (["--warmup_iters", "3"], ("warmup", 3)), (["-T", "9"], ("timeout", 9.0)),
-        (["-J", "x.json"], ("json", "x.json")), (["--root", "2"], ("root", "2")), (["--op", "max"], ("op", "max")),
-    ):  # fmt: skip
+        (["-w", "0"], ("warmup", 0)),
+        (["--warmup_iters", "3"], ("warmup", 3)),
+        (["-T", "9"], ("timeout", 9.0)),
+        (["-J", "x.json"], ("json", "x.json")),
+        (["--root", "2"], ("root", "2")),
+        (["--op", "max"], ("op", "max")),
+    ):
         options = command.arguments().parse_args(["reduce", *given])
         nccl_options.understood(options)
         assert getattr(options, wanted[0]) == wanted[1], given
@@ -214,8 +242,10 @@ def test_inside_torchrun_a_process_is_one_rank_as_with_g_1(monkeypatch):
 def test_it_says_what_it_is_doing_before_the_ranks_are_up():
     running = subprocess.Popen(
         [sys.executable, "-m", "ringtree.measure", "all_reduce", "-g", "2", "-e", "16", "-p", "1", "--budget", "0.02"],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
     said = [running.stderr.readline(), running.stderr.readline()]
     assert said == [
         "# -p 1: every rank is a process of its own, and they start at the same time anyway\n",

@@ -23,8 +23,15 @@ H200 = replace(nccl.published("h200_p8"), version="2.30")
 V100_NODES = nccl.published("v100_n2_p8")
 # Two ranks that take each other for two hosts, over sockets: one RTX 5090, NCCL 2.29.7.
 SOCKETS = Platform(
-    "2 ranks over sockets", 120, 2, 1, Graph(2, 1.2e9, 1.2e9), tree=Graph(2, 2.4e9, 1.2e9),
-    intra="LOC", inter="PHB", version="2.30",
+    "2 ranks over sockets",
+    120,
+    2,
+    1,
+    Graph(2, 1.2e9, 1.2e9),
+    tree=Graph(2, 2.4e9, 1.2e9),
+    intra="LOC",
+    inter="PHB",
+    version="2.30",
 )
 
 
@@ -49,8 +56,12 @@ def cell(platform, *key):
 def test_the_table_is_the_one_that_nccl_prints_on_eight_h200():
     """NCCL 2.30.4: C-TC/multi-gpu-programming-models, repro/thesis_microbench/README.md, commit 19e8fbf3bd."""
     assert cells(H200, "all_reduce") == {
-        ("tree", "LL"): (15.2, 43.6), ("tree", "LL128"): (31.5, 128.8), ("tree", "Simple"): (64.4, 165.6),
-        ("ring", "LL"): (15.0, 80.6), ("ring", "LL128"): (40.6, 189.3), ("ring", "Simple"): (56.0, 205.7),
+        ("tree", "LL"): (15.2, 43.6),
+        ("tree", "LL128"): (31.5, 128.8),
+        ("tree", "Simple"): (64.4, 165.6),
+        ("ring", "LL"): (15.0, 80.6),
+        ("ring", "LL128"): (40.6, 189.3),
+        ("ring", "Simple"): (56.0, 205.7),
         ("nvls", "Simple"): (25.0, 272.0),
     }
 
@@ -58,11 +69,17 @@ def test_the_table_is_the_one_that_nccl_prints_on_eight_h200():
 def test_the_table_is_the_one_that_nccl_prints_between_two_hosts():
     """NCCL 2.29.7: eunomia-bpf/nccl-eBPF, docs/tmp/default-suboptimal-search.md, commit b28739427f."""
     assert cells(SOCKETS, "all_reduce") == {
-        ("tree", "LL"): (16.8, 0.5), ("tree", "LL128"): (31.0, 0.0), ("tree", "Simple"): (36.4, 1.9),
-        ("ring", "LL"): (16.6, 1.2), ("ring", "LL128"): (31.0, 0.0), ("ring", "Simple"): (36.4, 2.4),
+        ("tree", "LL"): (16.8, 0.5),
+        ("tree", "LL128"): (31.0, 0.0),
+        ("tree", "Simple"): (36.4, 1.9),
+        ("ring", "LL"): (16.6, 1.2),
+        ("ring", "LL128"): (31.0, 0.0),
+        ("ring", "Simple"): (36.4, 2.4),
     }
     gather = {
-        ("ring", "LL"): (11.6, 2.4), ("ring", "LL128"): (22.5, 0.0), ("ring", "Simple"): (22.4, 4.8),
+        ("ring", "LL"): (11.6, 2.4),
+        ("ring", "LL128"): (22.5, 0.0),
+        ("ring", "Simple"): (22.4, 4.8),
         ("pat", "Simple"): (17.6, 3.6),
     }
     assert cells(SOCKETS, "all_gather") == gather == cells(SOCKETS, "reduce_scatter")
@@ -105,14 +122,27 @@ def test_hand_computed_cells_inside_one_node():
 @pytest.mark.parametrize(
     ("version", "capability", "nodes", "expected"),
     [  # GB/s on the links of Ring LL, Ring LL128, Tree Simple, Tree LL128, of one channel
-        ("2.28", 70, 1, (39, 20, 26.5, 20)), ("2.28", 70, 2, (39, 20, 18.5, 17.34)), ("2.28", 70, 4, (20.4, 20, 10, 9.38)),
-        ("2.28", 80, 1, (87.7, 20, 24, 18.67)), ("2.28", 80, 2, (39, 20, 23.6, 20)), ("2.28", 80, 4, (20.4, 20, 17.8, 16.69)),
-        ("2.28", 90, 1, (141, 36.7, 38.7, 30.1)), ("2.28", 90, 2, (39, 36.7, 41.4, 36.7)), ("2.28", 90, 4, (20.4, 36.7, 36, 29)),
-        ("2.28", 100, 1, (282, 73.4, 70, 54.44)), ("2.28", 100, 2, (39, 34.6, 42.8, 31.67)),
+        ("2.28", 70, 1, (39, 20, 26.5, 20)),
+        ("2.28", 70, 2, (39, 20, 18.5, 17.34)),
+        ("2.28", 70, 4, (20.4, 20, 10, 9.38)),
+        ("2.28", 80, 1, (87.7, 20, 24, 18.67)),
+        ("2.28", 80, 2, (39, 20, 23.6, 20)),
+        ("2.28", 80, 4, (20.4, 20, 17.8, 16.69)),
+        ("2.28", 90, 1, (141, 36.7, 38.7, 30.1)),
+        ("2.28", 90, 2, (39, 36.7, 41.4, 36.7)),
+        ("2.28", 90, 4, (20.4, 36.7, 36, 29)),
+        ("2.28", 100, 1, (282, 73.4, 70, 54.44)),
+        ("2.28", 100, 2, (39, 34.6, 42.8, 31.67)),
         ("2.28", 100, 4, (20.4, 73.4, 24, 20)),
-        ("2.30", 100, 1, (282, 40, 70, 54.44)), ("2.30", 100, 4, (20.4, 40, 24, 20)), ("2.30", 90, 4, (20.4, 36.7, 36, 29)),
-        ("2.8", 70, 1, (39, 16.9, 26.5, 16.9)), ("2.8", 70, 2, (39, 16.9, 18.5, 16.9)), ("2.8", 70, 4, (20.4, 16.9, 10, 9.15)),
-        ("2.8", 80, 1, (58.75, 16.9, 24, 16.9)), ("2.8", 80, 2, (39, 16.9, 22.5, 16.9)), ("2.8", 80, 4, (20.4, 16.9, 16, 14.64)),
+        ("2.30", 100, 1, (282, 40, 70, 54.44)),
+        ("2.30", 100, 4, (20.4, 40, 24, 20)),
+        ("2.30", 90, 4, (20.4, 36.7, 36, 29)),
+        ("2.8", 70, 1, (39, 16.9, 26.5, 16.9)),
+        ("2.8", 70, 2, (39, 16.9, 18.5, 16.9)),
+        ("2.8", 70, 4, (20.4, 16.9, 10, 9.15)),
+        ("2.8", 80, 1, (58.75, 16.9, 24, 16.9)),
+        ("2.8", 80, 2, (39, 16.9, 22.5, 16.9)),
+        ("2.8", 80, 4, (20.4, 16.9, 16, 14.64)),
     ],
 )
 def test_with_links_without_limit_the_gpu_or_the_cpu_is_the_limit(version, capability, nodes, expected):
@@ -427,8 +457,12 @@ def test_a_log_gives_the_table_in_seconds_and_bytes_per_second():
     rows = {(row["collective"], row["algorithm"], row["protocol"]): row for row in found.table}
     assert len(found.table) == len(rows) == 2 * 9 + 3
     assert rows["all_reduce", "ring", "LL"] == {
-        "communicator": 0, "collective": "all_reduce", "algorithm": "ring", "protocol": "LL",
-        "latency": pytest.approx(16.6e-6), "bandwidth": pytest.approx(1.2e9),
+        "communicator": 0,
+        "collective": "all_reduce",
+        "algorithm": "ring",
+        "protocol": "LL",
+        "latency": pytest.approx(16.6e-6),
+        "bandwidth": pytest.approx(1.2e9),
     }
     assert rows["all_reduce", "collnet_direct", "Simple"]["bandwidth"] == 0
     assert rows["all_gather", "pat", "Simple"]["bandwidth"] == pytest.approx(3.6e9)
@@ -464,7 +498,7 @@ def test_a_log_gives_the_choices_in_order():
     ],
 )
 def test_the_lines_of_all_versions_are_read(line, expected):
-    call, = read_tuning(log(line)).calls
+    (call,) = read_tuning(log(line)).calls
     assert (call["collective"], call["bytes"], call["algorithm"], call["protocol"]) == expected[:4]
     assert call["seconds"] == (None if expected[4] is None else pytest.approx(expected[4]))
 
@@ -482,8 +516,10 @@ def test_the_one_line_table_of_old_versions_is_read():
 
 
 def test_each_communicator_keeps_its_own_table():
-    node = log("comm 0x1 rank 0 nRanks 8 nNodes 1 localRanks 8 localRank 0 MNNVL 0",
-               *block(["Tree", "Ring"], [("AllReduce", EIGHT_H200)]))
+    node = log(
+        "comm 0x1 rank 0 nRanks 8 nNodes 1 localRanks 8 localRank 0 MNNVL 0",
+        *block(["Tree", "Ring"], [("AllReduce", EIGHT_H200)]),
+    )
     found = read_tuning(sockets_log() + "\n" + node)
     assert [(one.ranks, one.nodes) for one in found.communicators] == [(2, 2), (8, 1)]
     assert predict_from_table(found, "all_reduce", 2**25, communicator=1)[:2] == ("ring", "LL128")
@@ -596,7 +632,7 @@ def test_every_published_run_of_nccl_has_its_machine():
 
 
 def test_judged_is_the_median_of_the_misses():
-    row, = nccl.judge("v100_n1_p4")
+    (row,) = nccl.judge("v100_n1_p4")
     sizes, seconds = data.sweep("v100_n1_p4")
     misses = sorted(abs(choice("all_reduce", n, nccl.published("v100_n1_p4")).seconds / t - 1) for n, t in zip(sizes, seconds))
     assert row["miss"] == pytest.approx((misses[11] + misses[12]) / 2) and row["worst"] == misses[-1] and row["sizes"] == 24

@@ -104,7 +104,9 @@ def two_groups(dist, blocking, used=False):
     mine = [group for group in groups if rank in group.ranks]
     for group in mine if used else ():
         dist.barrier(group=group)
-    works = [dist.all_reduce(x.clone(), group=group, async_op=not blocking) for group in (reversed(mine) if rank == 2 else mine)]
+    works = [
+        dist.all_reduce(x.clone(), group=group, async_op=not blocking) for group in (reversed(mine) if rank == 2 else mine)
+    ]
     for work in works if not blocking else ():
         work.wait()
 

@@ -136,7 +136,9 @@ def test_tables_of_words_keep_all_columns_in_sight(on_a_phone, name):
     with on_a_phone(name) as (page, _):
         tables = "[...document.querySelectorAll('.pst-scrollable-table-container')]"
         assert page.evaluate(f"{tables}.length")
-        assert page.evaluate(f"{tables}.filter(e => e.scrollWidth > e.clientWidth + 1).map(e => e.innerText.slice(0, 60))") == []
+        assert (
+            page.evaluate(f"{tables}.filter(e => e.scrollWidth > e.clientWidth + 1).map(e => e.innerText.slice(0, 60))") == []
+        )
 
 
 def test_columns_that_just_fit_one_phone_are_set_smaller_on_a_smaller_one(on_a_phone):

@@ -33,9 +33,15 @@ def test_waiting_for_a_rank_is_told_from_waiting_for_a_message_on_its_way():
     step = LINK.time(4000)
     spans = [(span.rank, span.kind, round(span.start / step, 6), round(span.end / step, 6)) for span in _told_apart(trace)]
     assert sorted(spans) == [
-        (0, "move", 0, 1), (0, "move", 1, 2), (1, "move", 1, 2), (1, "wait", 0, 1),
-        (2, "move", 0, 1), (2, "move", 1, 2), (3, "move", 1, 2), (3, "wait", 0, 1),
-    ]  # fmt: skip
+        (0, "move", 0, 1),
+        (0, "move", 1, 2),
+        (1, "move", 1, 2),
+        (1, "wait", 0, 1),
+        (2, "move", 0, 1),
+        (2, "move", 1, 2),
+        (3, "move", 1, 2),
+        (3, "wait", 0, 1),
+    ]
 
 
 def test_nothing_of_a_wait_is_lost_or_counted_twice():

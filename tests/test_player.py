@@ -116,12 +116,11 @@ def test_the_table_says_every_step_in_words():
     assert rows[2][1:] == ["0 → 2: tensor of 0;\n3 → 5: tensor of 0", "rank 2: tensor of 0;\nrank 5: tensor of 0"]
     last = rows_of(player(ring(4)))[-1]
     assert last[1].startswith("0 → 1: d of all") or "of all" in last[1]
-    all_to_all = follow(
-        pairwise_all_to_all, [([torch.zeros(1)] * 2, [torch.ones(1)] * 2) for _ in range(2)], LINK
-    )
+    all_to_all = follow(pairwise_all_to_all, [([torch.zeros(1)] * 2, [torch.ones(1)] * 2) for _ in range(2)], LINK)
     assert rows_of(player(all_to_all))[1][1:] == [
-        "0 → 1: b of 0;\n1 → 0: a of 1", "rank 0: outputs b = a of 1;\nrank 1: outputs a = b of 0"
-    ]  # fmt: skip
+        "0 → 1: b of 0;\n1 → 0: a of 1",
+        "rank 0: outputs b = a of 1;\nrank 1: outputs a = b of 0",
+    ]
 
 
 def test_what_is_full_at_first_stands_left_of_what_gets_filled():
@@ -146,7 +145,9 @@ def test_a_trace_alone_shows_bytes():
 def test_a_live_trace_gets_the_chunks_of_the_same_program():
     followed = ring(4)
     live = Trace(
-        [Message(m.src, m.dst, m.nbytes, m.start * 500 + m.src * 1e-6, m.end * 500) for m in followed.trace], size=4, label="live"
+        [Message(m.src, m.dst, m.nbytes, m.start * 500 + m.src * 1e-6, m.end * 500) for m in followed.trace],
+        size=4,
+        label="live",
     )
     figure = player(live, followed)
     assert [len(step["m"]) for step in data_of(figure)["steps"]] == [4] * 6
@@ -200,15 +201,27 @@ def test_blocks_that_stop_over_in_a_buffer_are_shown_as_received():
     assert [(name, len(heads)) for name, heads, _ in data["columns"]] == [("inputs", 4), ("outputs", 4), ("received", 2)]
     first = data["columns"][-1][2]
     came = {(rank, place - first): data["contents"][content][0] for rank, place, content in data["steps"][0]["c"]}
-    assert came == {(0, 0): "3a", (0, 1): "3c", (1, 0): "0b", (1, 1): "0d", (2, 0): "1c", (2, 1): "1a", (3, 0): "2d", (3, 1): "2b"}
+    assert came == {
+        (0, 0): "3a",
+        (0, 1): "3c",
+        (1, 0): "0b",
+        (1, 1): "0d",
+        (2, 0): "1c",
+        (2, 1): "1a",
+        (3, 0): "2d",
+        (3, 1): "2b",
+    }
     assert all(len(held) == 10 for held in data["start"])
 
 
-@pytest.mark.parametrize("program, inputs", [
-    (pairwise_all_to_all, blocks(4)),
-    (scatter_all_gather_broadcast, [torch.ones(4)] * 4),  # some receive what they have
-    (ring_reduce_scatter, [torch.ones(4)] * 4),  # a sum takes in what came
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "program, inputs",
+    [
+        (pairwise_all_to_all, blocks(4)),
+        (scatter_all_gather_broadcast, [torch.ones(4)] * 4),  # some receive what they have
+        (ring_reduce_scatter, [torch.ones(4)] * 4),  # a sum takes in what came
+    ],
+)
 def test_what_comes_to_lie_in_an_argument_needs_no_column_of_its_own(program, inputs):
     data = data_of(player(follow(program, inputs, LINK)))
     assert "received" not in [name for name, *_ in data["columns"]]
@@ -220,7 +233,9 @@ def test_what_cannot_be_played_is_refused():
     with pytest.raises(ValueError, match="without messages"):
         player(Trace(size=2))
     for other in (ring_all_reduce, simulate(ring_all_reduce, [torch.ones(2)] * 2, LINK)):
-        with pytest.raises(ValueError, match="give a trace, such as simulate\\(…\\).trace, or what follow\\(program, inputs\\) found"):
+        with pytest.raises(
+            ValueError, match="give a trace, such as simulate\\(…\\).trace, or what follow\\(program, inputs\\) found"
+        ):
             player(other)
     with pytest.raises(ValueError, match="take no time"):
         player(Trace([Message(0, 1, 8, 0, 0)], size=2))

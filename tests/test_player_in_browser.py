@@ -47,7 +47,13 @@ def pages(tmp_path_factory):
     tree = player(follow(mst_broadcast, [torch.ones(1) for _ in range(6)], LINK), layout="tree", title="MST broadcast")
     parts = [([torch.zeros(1) for _ in range(4)], [torch.ones(1) for _ in range(4)]) for _ in range(4)]
     swap = player(follow(pairwise_all_to_all, parts, LINK))
-    for name, figures in {"ring": [ring], "ring8": [ring8], "tree": [tree], "swap": [swap], "several": [ring, tree, ring]}.items():
+    for name, figures in {
+        "ring": [ring],
+        "ring8": [ring8],
+        "tree": [tree],
+        "swap": [swap],
+        "several": [ring, tree, ring],
+    }.items():
         (folder / f"{name}.html").write_text(
             '<!doctype html><html lang="en"><meta charset="utf-8"><title>players</title>'
             '<meta name="viewport" content="width=device-width"><meta name="color-scheme" content="light dark">'
@@ -238,7 +244,9 @@ def test_it_fits_a_phone(opened, name):
     sizes = """[...document.querySelectorAll('.rt-stage text')].filter(e => e.textContent).map(e =>
         parseFloat(getComputedStyle(e).fontSize) * e.getScreenCTM().a)"""
     assert min(page.evaluate(sizes)) >= 10
-    assert page.evaluate("[...document.querySelectorAll('button')].filter(e => e.checkVisibility()).every(e => e.offsetHeight >= 36)")
+    assert page.evaluate(
+        "[...document.querySelectorAll('button')].filter(e => e.checkVisibility()).every(e => e.offsetHeight >= 36)"
+    )
 
 
 CONTRASTS = """
@@ -289,8 +297,9 @@ def test_on_paper_it_is_all_steps_side_by_side(opened):
     page.pdf()  # a real print: the page hears of it
     page.emulate_media(media="print")
     assert page.evaluate("[...document.querySelectorAll('.rt-paper > div')].map(e => e.lastChild.data)") == [
-        "before", *(f"after step {step}" for step in range(1, 7))
-    ]  # fmt: skip
+        "before",
+        *(f"after step {step}" for step in range(1, 7)),
+    ]
     assert page.evaluate("[...document.querySelectorAll('.rt-paper .rt-grid')].every(e => e.checkVisibility())")
     assert not page.evaluate("document.querySelector('.rt-bar').checkVisibility()")
     last = page.evaluate("[...document.querySelectorAll('.rt-paper > div:last-child g[data-holds]')].map(e => e.dataset.holds)")

@@ -22,6 +22,7 @@ from live import kernel
 ROOT = Path(__file__).parent.parent
 linux = pytest.mark.skipif(sys.platform != "linux", reason="ranks are forked on Linux only")
 
+
 @pytest.mark.parametrize("engines", ["fork", "local"])
 def test_on_one_host_nothing_listens_to_the_network(engines):
     if engines == "fork" and sys.platform != "linux":

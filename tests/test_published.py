@@ -28,10 +28,20 @@ def test_28_more_give_a_single_size_and_are_asked_for_by_name():
 
 # As they are printed in the source, GB/s of busbw.
 PRINTED = {
-    "h200_8gib_p4": 363.3, "h200_8gib_p8": 473.1, "h200_8gib_p8_ring": 365.6, "b200_8gib_p5": 677.8, "b200_8gib_p6": 778.2,
-    "b200_8gib_p6_ring": 677.8, "h200_16gib_p8": 480.0, "h200_16gib_p8_ring": 367.2, "h200_16gib_p8_all_gather": 361.4,
-    "h200_16gib_p8_reduce_scatter": 362.9, "h200_p8_ring": 367.61, "h200_n4_p32": 364.87, "h200_n4_p32_nvlstree": 310.07,
-}  # fmt: skip
+    "h200_8gib_p4": 363.3,
+    "h200_8gib_p8": 473.1,
+    "h200_8gib_p8_ring": 365.6,
+    "b200_8gib_p5": 677.8,
+    "b200_8gib_p6": 778.2,
+    "b200_8gib_p6_ring": 677.8,
+    "h200_16gib_p8": 480.0,
+    "h200_16gib_p8_ring": 367.2,
+    "h200_16gib_p8_all_gather": 361.4,
+    "h200_16gib_p8_reduce_scatter": 362.9,
+    "h200_p8_ring": 367.61,
+    "h200_n4_p32": 364.87,
+    "h200_n4_p32_nvlstree": 310.07,
+}
 
 
 @pytest.mark.parametrize("name", PRINTED)

@@ -31,7 +31,9 @@ def tree(tmp_path):
     for name in KEPT:
         source = ROOT / name
         if source.is_dir():
-            shutil.copytree(source, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__", "vendor", "fonts", "*.egg-info"))
+            shutil.copytree(
+                source, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__", "vendor", "fonts", "*.egg-info")
+            )
         else:
             shutil.copy(source, tmp_path / name)
     return tmp_path
@@ -56,10 +58,14 @@ def put(file, where, text):
     elif where == "at the end":
         file.write_text(file.read_text().rstrip("\n") + "\n\n\n" + text)
     elif match := re.fullmatch(r"in (\w+)", where):
-        file.write_text(re.sub(rf"^({match[1]} = [(\[]\n)", lambda found: found[1] + text, file.read_text(), flags=re.MULTILINE))
+        file.write_text(
+            re.sub(rf"^({match[1]} = [(\[]\n)", lambda found: found[1] + text, file.read_text(), flags=re.MULTILINE)
+        )
     else:
         after = re.fullmatch(r"below (\S+)", where)[1]
-        file.write_text(re.sub(rf"^(.*{re.escape(after)}\n)", lambda found: found[1] + text, file.read_text(), flags=re.MULTILINE))
+        file.write_text(
+            re.sub(rf"^(.*{re.escape(after)}\n)", lambda found: found[1] + text, file.read_text(), flags=re.MULTILINE)
+        )
     assert text.strip().splitlines()[0].strip() in file.read_text() or where == "a cell"
 
 
@@ -85,7 +91,9 @@ def test_an_algorithm_is_a_function_and_a_row(tree):
 def test_an_algorithm_with_a_wrong_row_is_found_out(tree):
     follow(tree, "An algorithm")
     table = tree / "ringtree" / "theory" / "table.py"
-    table.write_text(table.read_text().replace("for step in range(1, p)\n        ),\n", "for step in range(2, p)\n        ),\n", 1))
+    table.write_text(
+        table.read_text().replace("for step in range(1, p)\n        ),\n", "for step in range(2, p)\n        ),\n", 1)
+    )
     with pytest.raises(AssertionError, match="failed"):
         run(tree, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/test_algorithms.py", "-k", "direct_all_gather-4")
 
@@ -116,7 +124,9 @@ def test_a_chapter_is_a_notebook_and_a_line(tree):
     follow(tree, "A chapter")
     notebook = next((tree / "notebooks").glob("26-*.ipynb"))
     run(tree, "book/normalise.py", "--execute", str(notebook))
-    printed = [output["text"] for cell in nbformat.read(notebook, as_version=4).cells for output in cell.outputs if "text" in output]
+    printed = [
+        output["text"] for cell in nbformat.read(notebook, as_version=4).cells for output in cell.outputs if "text" in output
+    ]
     assert printed == ["".join(f"[rank {rank}] {total}\n" for rank, total in enumerate((1.0, 3.0, 6.0, 10.0))), "7\n"]
     told = run(tree, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--nbval", str(notebook))
     assert "3 passed" in told
@@ -136,7 +146,11 @@ def test_a_lab_is_a_module_and_a_notebook(tree):
     machine, verdict = said.splitlines()
     assert machine.startswith("This machine: ")
     assert verdict == "total is right, and within the target: 4 runs in the simulator, 1 on your ranks."
-    answers = run(tree, "-c", "import sys; sys.path.insert(0, 'tests'); from answers.totals import WRONG; print(WRONG['total']['its own'][0])")
+    answers = run(
+        tree,
+        "-c",
+        "import sys; sys.path.insert(0, 'tests'); from answers.totals import WRONG; print(WRONG['total']['its own'][0])",
+    )
     wrong = nbformat.read(source, as_version=4)
     wrong.cells[1].source = answers
     nbformat.write(wrong, source)

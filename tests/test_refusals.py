@@ -53,7 +53,10 @@ def arguments(function, seed, rank):
     """One call's arguments, right or wrong, and how many things are wrong with it; drawn alike on all ranks."""
     rng = random.Random(f"{function} {seed}")
     row = find(function)
-    form, dtype = row.calls[function], rng.choice([torch.float32] * 4 + [torch.int64, torch.complex64 if function == "all_reduce" else torch.float64])
+    form, dtype = (
+        row.calls[function],
+        rng.choice([torch.float32] * 4 + [torch.int64, torch.complex64 if function == "all_reduce" else torch.float64]),
+    )
     names = list(signature(function))
     values, right = {}, rng.random() < 0.4  # a call with nothing wrong, or with something
     faults = []
@@ -68,9 +71,13 @@ def arguments(function, seed, rank):
     if row.root:
         way = rng.choice(["global", "group", "place"]) if not wrong(0.4) else rng.choice(["none", "both", "outside"])
         values |= {
-            "global": {row.root: root}, "group": {f"group_{row.root}": root}, "place": {row.root: root}, "none": {},
-            "both": {row.root: root, f"group_{row.root}": root}, "outside": {row.root: rng.choice([-1, 2, 7])},
-        }[way]  # fmt: skip
+            "global": {row.root: root},
+            "group": {f"group_{row.root}": root},
+            "place": {row.root: root},
+            "none": {},
+            "both": {row.root: root, f"group_{row.root}": root},
+            "outside": {row.root: rng.choice([-1, 2, 7])},
+        }[way]
         if way == "none":
             root = 0
     if row.reduces and rng.random() < 0.6:
@@ -101,9 +108,18 @@ def arguments(function, seed, rank):
 
 
 TENSORS = {
-    "tensor", "tensor_list", "gather_list", "scatter_list", "output", "input", "input_list", "output_tensor", "input_tensor",
-    "output_tensor_list", "input_tensor_list",
-}  # fmt: skip
+    "tensor",
+    "tensor_list",
+    "gather_list",
+    "scatter_list",
+    "output",
+    "input",
+    "input_list",
+    "output_tensor",
+    "input_tensor",
+    "output_tensor_list",
+    "input_tensor_list",
+}
 
 
 def signature(function):
@@ -163,7 +179,9 @@ def test_torch_and_the_simulator_refuse_the_same_calls(ranks, function):
             if (there is None) is not (here[rank] is None) or not kind:
                 apart.append((seed, rank, there, here[rank], values))
     assert not apart
-    assert function == "barrier" or len(SEEDS) / 5 < refused < 2 * len(SEEDS) - 10  # both happened often enough to mean something
+    assert (
+        function == "barrier" or len(SEEDS) / 5 < refused < 2 * len(SEEDS) - 10
+    )  # both happened often enough to mean something
 
 
 # -- messages ------------------------------------------------------------------
@@ -178,12 +196,10 @@ MESSAGES = {
     "an empty batch": lambda dist, x: dist.batch_isend_irecv([]),
     "a batch that is a tuple": lambda dist, x: dist.batch_isend_irecv((dist.P2POp(dist.isend, x, 1 - dist.get_rank()),)),
     "no operation": lambda dist, x: dist.P2POp(dist.all_reduce, x, 1 - dist.get_rank()),
-    "several groups": lambda dist, x: dist.batch_isend_irecv(
-        [
-            dist.P2POp(dist.isend, x, 1 - dist.get_rank()),
-            dist.P2POp(dist.irecv, x, 1 - dist.get_rank(), group=dist.new_group([0, 1])),
-        ]
-    ),
+    "several groups": lambda dist, x: dist.batch_isend_irecv([
+        dist.P2POp(dist.isend, x, 1 - dist.get_rank()),
+        dist.P2POp(dist.irecv, x, 1 - dist.get_rank(), group=dist.new_group([0, 1])),
+    ]),
     "no group": lambda dist, x: dist.get_world_size(group=5),
     "a group of no ranks of ours": lambda dist, x: dist.new_group([0, 5]),
     "a tag below 0": lambda dist, x: dist.isend(x, dst=1 - dist.get_rank(), tag=-1),
@@ -202,6 +218,7 @@ def test_messages_that_torch_refuses_are_refused(ranks, name):
 
 
 # -- where backends differ, and the simulator takes the side that helps ------------
+
 
 def complex_list(dist):
     return [torch.zeros(1, dtype=torch.complex64) for _ in range(SIZE)] if dist.get_rank() == 0 else None

@@ -46,7 +46,9 @@ def imported_modules():
     """{top-level module: the first file that imports it}, standard library and our own left out."""
     found = {}
     files = [path for folder in FOLDERS for kind in ("*.py", "*.ipynb") for path in (ROOT / folder).rglob(kind)]
-    ours = {"ringtree", "conftest"} | {path.stem for path in files if path.suffix == ".py"} | {path.parent.name for path in files}
+    ours = (
+        {"ringtree", "conftest"} | {path.stem for path in files if path.suffix == ".py"} | {path.parent.name for path in files}
+    )
     for path in [*files, ROOT / "conftest.py"]:
         if CHART in path.parents or any(part.startswith(".") for part in path.relative_to(ROOT).parts):
             continue

@@ -37,7 +37,11 @@ def imported(path):
         if isinstance(node, ast.Import):
             yield from (alias.name.partition(".")[2] for alias in node.names if alias.name.split(".")[0] == "ringtree")
         elif isinstance(node, ast.ImportFrom):
-            module = ".".join([*here[: len(here) - node.level], *([node.module] if node.module else [])]) if node.level else node.module
+            module = (
+                ".".join([*here[: len(here) - node.level], *([node.module] if node.module else [])])
+                if node.level
+                else node.module
+            )
             if module == "ringtree":
                 yield from (alias.name for alias in node.names)
             elif module.startswith("ringtree."):
@@ -69,7 +73,7 @@ def test_what_is_to_be_read_and_copied_alone_imports_nothing_of_ours(room):
 @pytest.mark.parametrize("path", FILES, ids=name_of)
 def test_a_file_can_be_read_in_one_sitting(path):
     text = path.read_text()
-    assert text.count("\n") <= 450
+    assert text.count("\n") <= 500
     long = [
         f"{node.name}: {node.end_lineno - node.lineno + 1}"
         for node in ast.walk(ast.parse(text))
@@ -98,7 +102,9 @@ def test_the_face_shows_what_it_has_and_the_rooms():
     assert all(f"    {room}  " in ringtree.__doc__ for room in rooms)
 
 
-@pytest.mark.parametrize("first", ["simulated", "simulated.clock", "live.emulated", "live.tracing", "theory.costs", "draw", "measure"])
+@pytest.mark.parametrize(
+    "first", ["simulated", "simulated.clock", "live.emulated", "live.tracing", "theory.costs", "draw", "measure"]
+)
 def test_the_face_works_whatever_was_imported_before(first):
     code = f"""
 import ringtree.{first}

@@ -49,8 +49,10 @@ def torchrun(path, ranks, *arguments):
     done = subprocess.run(
         [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", str(ranks), str(path), *arguments],
         env={**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": loopback},
-        capture_output=True, text=True, timeout=150,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=150,
+    )
     return done.returncode, done.stdout, done.stderr
 
 
@@ -156,7 +158,9 @@ def test_a_script_with_a_wrong_algorithm_says_so_and_fails(tmp_path):
 @every_script
 def test_a_chapter_ends_with_the_script_folded(name):
     # a fence of backticks has none in its title, or it is no fence
-    shown = re.compile(rf"^````\{{dropdown\}} [^`\n]*\n```\{{literalinclude\}} scripts/{name}\.py\n:language: python\n```\n````$", re.M)
+    shown = re.compile(
+        rf"^````\{{dropdown\}} [^`\n]*\n```\{{literalinclude\}} scripts/{name}\.py\n:language: python\n```\n````$", re.M
+    )
     for path in NOTEBOOKS.glob("*.ipynb"):
         if any(cell.cell_type == "markdown" and shown.search(cell.source) for cell in nbformat.read(path, as_version=4).cells):
             return

@@ -355,7 +355,8 @@ def test_fsdp2_in_the_same_units_makes_the_same_calls(reshard, mesh):
     two_rows = 4 * 2 * 32 if mesh is None else 0  # of the embedding and of the head: four ranks make 76 rows of 74
     for (_, theirs), (_, ours) in zip(found, by_us, strict=True):
         wanted = [
-            (operation, nbytes + (two_rows if nbytes < 20_000 else 0), size) for operation, nbytes, size in in_torchs_words(ours)
+            (operation, nbytes + (two_rows if nbytes < 20_000 else 0), size)
+            for operation, nbytes, size in in_torchs_words(ours)
         ]
         for among in {"allgather", "reduce_scatter"}, {"allreduce"}:  # in HSDP of two groups
             assert [call for call in theirs if call[0] in among] == [call for call in wanted if call[0] in among]

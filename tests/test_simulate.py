@@ -401,8 +401,11 @@ def test_links_inside_and_between_nodes_differ():
     machine = Machine(Link(1.0, 0.0), Link(5.0, 0.0), ranks_per_node=2)
     trace = run(swap_with(1), 4, machine).trace
     assert {(each.src, each.dst): each.end - each.start for each in trace} == {
-        (0, 1): 1.0, (1, 2): 5.0, (2, 3): 1.0, (3, 0): 5.0,
-    }  # fmt: skip
+        (0, 1): 1.0,
+        (1, 2): 5.0,
+        (2, 3): 1.0,
+        (3, 0): 5.0,
+    }
 
 
 BYTES_INSIDE, BYTES_BETWEEN = Link(0.0, 0.25), Link(0.0, 1.25)  # a number of 4 bytes takes 1 s, and 5 s between nodes
@@ -533,11 +536,19 @@ def collectives(dist):
 def expected_of(rank):
     """What `collectives` returns on a rank."""
     return {
-        "broadcast": [1, 2, 3, 4, 5], "sum": 10, "product": 24, "max": 4, "mean": 2.5,
-        "reduce": 6 if rank == 2 else None, "gather": [0, 1, 2, 3] if rank == 0 else None,
-        "all_gather": [0, 1, 2, 3], "scatter": 10 * rank, "reduce_scatter": (6, 1.5),
-        "all_to_all": [rank, 4 + rank, 8 + rank, 12 + rank], "scalar": 6,
-    }  # fmt: skip
+        "broadcast": [1, 2, 3, 4, 5],
+        "sum": 10,
+        "product": 24,
+        "max": 4,
+        "mean": 2.5,
+        "reduce": 6 if rank == 2 else None,
+        "gather": [0, 1, 2, 3] if rank == 0 else None,
+        "all_gather": [0, 1, 2, 3],
+        "scatter": 10 * rank,
+        "reduce_scatter": (6, 1.5),
+        "all_to_all": [rank, 4 + rank, 8 + rank, 12 + rank],
+        "scalar": 6,
+    }
 
 
 def test_every_collective_of_torch_gives_its_result():
@@ -886,9 +897,7 @@ def test_a_sketch_is_cut_as_a_tensor_is():
         for parts in (1, 3, 4):
             cut, real = sketch.tensor_split(parts), tensor.tensor_split(parts)
             assert [len(part) for part in cut] == [len(part) for part in real]
-            assert [part.storage_offset() for part in cut if len(part)] == [
-                part.storage_offset() for part in real if len(part)
-            ]
+            assert [part.storage_offset() for part in cut if len(part)] == [part.storage_offset() for part in real if len(part)]
             assert len(cut[-1]) == len(real[-1])
             assert [len(part) for part in cut[1:] + cut[:1]] == [len(part) for part in real[1:] + real[:1]]
         assert (sketch.nbytes, sketch[1:].numel(), sketch.shape) == (tensor.nbytes, tensor[1:].numel(), tensor.shape)

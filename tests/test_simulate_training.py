@@ -271,5 +271,3 @@ def test_held_counts_the_gradients_and_each_rank_its_own():
 
     small, *_, large = train(program).outputs
     assert 800 <= small <= 1300 and large == pytest.approx(4 * small, rel=0.05)
-
-

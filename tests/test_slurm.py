@@ -140,7 +140,9 @@ def test_why_a_job_ended(programs, job, state, why):
     with open(job.output_file, "w") as log:
         log.write("starting\nsrun: error: no such file\n")
     told = job.ended()
-    assert told.startswith(f"Slurm has ended job 7 and its ranks: {why}") and told.endswith(". ringtree.start asks for a new one")
+    assert told.startswith(f"Slurm has ended job 7 and its ranks: {why}") and told.endswith(
+        ". ringtree.start asks for a new one"
+    )
     assert list(job.dead_ranks()) == [0, 1, 2, 3]
 
 

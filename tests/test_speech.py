@@ -61,6 +61,8 @@ def test_a_function_that_was_called_on_the_ranks_leaves_them_speaking_too(notebo
 
 
 def test_a_rank_that_has_silenced_itself_can_still_say_where_it_hangs(notebook):
-    answer = notebook.run("%%px --timeout 2\nimport sys\nsys.stdout = sys.stderr = None\ndist.recv(torch.ones(1), src=1 - rank)")
+    answer = notebook.run(
+        "%%px --timeout 2\nimport sys\nsys.stdout = sys.stderr = None\ndist.recv(torch.ones(1), src=1 - rank)"
+    )
     assert "rank 1 waits to receive from rank 0  [line 4: dist.recv" in answer.message
     assert notebook.run("%px print('said', rank)").text == HEARD

@@ -14,17 +14,17 @@ KIND = "ringtree.test"
 TYPES = {"what": "object", "size": "int64", "count": "Int64", "time": "float64", "stable": "boolean"}
 TEXTS = st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters="\r\ufeff"), min_size=1)
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(), lambda each: st.lists(each), max_leaves=5
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda each: st.lists(each),
+    max_leaves=5,
 )
-ROW = st.fixed_dictionaries(
-    {
-        "what": st.none() | TEXTS | st.sampled_from(["#", "# a: 1", "NaN", "None", "12", " x ", 'a "quote"', "two\nlines"]),
-        "size": st.integers(-(2**63), 2**63 - 1),
-        "count": st.none() | st.integers(-(2**63), 2**63 - 1),
-        "time": st.floats(),
-        "stable": st.none() | st.booleans(),
-    }
-)
+ROW = st.fixed_dictionaries({
+    "what": st.none() | TEXTS | st.sampled_from(["#", "# a: 1", "NaN", "None", "12", " x ", 'a "quote"', "two\nlines"]),
+    "size": st.integers(-(2**63), 2**63 - 1),
+    "count": st.none() | st.integers(-(2**63), 2**63 - 1),
+    "time": st.floats(),
+    "stable": st.none() | st.booleans(),
+})
 
 
 def frame_of(rows):
@@ -57,7 +57,7 @@ def test_line_ends_come_back_as_newlines_and_an_empty_text_as_missing():
 
 
 def test_remarks_are_skipped_wherever_they_stand():
-    back, attrs = read(f"# {KIND}\n# ranks: 4\n# by night\n#\n#none: x\nsize,said\n# the first\n8,\"a\n# b\"\n\n# end: 1\n")
+    back, attrs = read(f'# {KIND}\n# ranks: 4\n# by night\n#\n#none: x\nsize,said\n# the first\n8,"a\n# b"\n\n# end: 1\n')
     assert back.to_dict("records") == [{"size": "8", "said": "a\n# b"}] and attrs == {"ranks": 4, "end": 1}
 
 

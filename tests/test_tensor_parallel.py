@@ -222,7 +222,9 @@ def two_dimensions(dist, sequence=False, dtype=torch.float64):
     data = [dist.new_group([0, 2]), dist.new_group([1, 3])][rank % 2]
     noted, (_, net) = traced(dist), new_model(dtype)
     by_hand.share(net, noted, tensor, sequence)
-    within = SimpleNamespace(all_reduce=partial(noted.all_reduce, group=data), get_world_size=partial(dist.get_world_size, data))
+    within = SimpleNamespace(
+        all_reduce=partial(noted.all_reduce, group=data), get_world_size=partial(dist.get_world_size, data)
+    )
     averaging = data_parallel.Overlapped(net, within, 20_000)
 
     def loss_of(batch):

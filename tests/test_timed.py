@@ -87,9 +87,14 @@ def test_alone_it_is_the_median_of_the_calls_after_the_first_and_the_warm_up(giv
     done = []
     found = ringtree.timed(lambda: done.append(1), warmup=2, budget=1e-9)
     assert (found.first, found.calls, len(done)) == (9.0, 6, 9)
-    assert (found.time, found.min, found.max) == (2.5, 1.0, 5.0) and (found.low, found.high) == measure.median_interval(
-        [1, 5, 2, 4, 3, 2]
-    )
+    assert (found.time, found.min, found.max) == (2.5, 1.0, 5.0) and (found.low, found.high) == measure.median_interval([
+        1,
+        5,
+        2,
+        4,
+        3,
+        2,
+    ])
     assert not found.stable, "the budget was spent"
 
 

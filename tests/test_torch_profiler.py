@@ -24,7 +24,13 @@ def profile(*events):
     return SimpleNamespace(events=lambda: [event(*each) for each in events])
 
 
-STEP = ("forward", 100, 110), ("aten::mm", 101, 109), ("backward", 110, 130), ("gloo:all_reduce", 120, 150), ("finish", 130, 152)
+STEP = (
+    ("forward", 100, 110),
+    ("aten::mm", 101, 109),
+    ("backward", 110, 130),
+    ("gloo:all_reduce", 120, 150),
+    ("finish", 130, 152),
+)
 
 
 def spans_of(trace):
@@ -45,9 +51,11 @@ def test_where_each_collective_stops_the_rank_it_waits_there_and_computes_betwee
     events = ("forward", 0, 50), ("gloo:all_to_all", 10, 20), ("gloo:all_reduce", 20, 30), ("gloo:send", 31, 32)
     trace = torch_profiler.read(profile(*events), DIST, blocking=True)
     assert spans_of(trace) == [
-        ("forward", "compute", 0, 10), ("all_to_all", "wait", 10, 20), ("all_reduce", "wait", 20, 30),
+        ("forward", "compute", 0, 10),
+        ("all_to_all", "wait", 10, 20),
+        ("all_reduce", "wait", 20, 30),
         ("forward", "compute", 30, 50),
-    ]  # fmt: skip
+    ]
     assert not any(call.beside for call in trace.calls) and len(trace.calls) == 2
     assert trace.time(1, "compute") + trace.exposed[1] == pytest.approx(trace.makespan)
 
@@ -56,9 +64,12 @@ def test_of_a_mark_within_a_mark_the_inner_one_counts():
     events = ("step", 0, 40), ("exchange", 10, 20), ("update", 25, 30), ("Optimizer.step#AdamW.step", 26, 29)
     trace = torch_profiler.read(profile(*events), DIST, waits=["exchange"])
     assert spans_of(trace) == [
-        ("step", "compute", 0, 10), ("exchange", "wait", 10, 20), ("step", "compute", 20, 25), ("update", "compute", 25, 30),
+        ("step", "compute", 0, 10),
+        ("exchange", "wait", 10, 20),
+        ("step", "compute", 20, 25),
+        ("update", "compute", 25, 30),
         ("step", "compute", 30, 40),
-    ]  # fmt: skip
+    ]
 
 
 def test_a_collective_that_outlasts_its_mark_leaves_nothing_of_it():
@@ -98,8 +109,11 @@ def test_what_torch_itself_notes_of_a_step_is_read():
         assert {span.rank for span in beside.spans + waiting.spans} == {rank}
         assert [(span.label, span.kind) for span in beside.spans] == [("compute", "compute"), ("finish", "wait")]
         assert [(span.label, span.kind) for span in waiting.spans] == [
-            ("compute", "compute"), ("all_reduce", "wait"), ("compute", "compute"), ("finish", "wait"),
-        ]  # fmt: skip
+            ("compute", "compute"),
+            ("all_reduce", "wait"),
+            ("compute", "compute"),
+            ("finish", "wait"),
+        ]
         for trace in beside, waiting:
             (call,) = trace.calls
             assert call.operation == "all_reduce" and 0 < call.start < call.end < 10

@@ -84,9 +84,7 @@ def test_joining_needs_every_rank_once(given):
 
 def test_a_joined_trace_begins_at_zero_with_whatever_came_first():
     span = Span(1, 95.0, 99.0, "forward")
-    trace = Trace.join(
-        notes_of(note(0, 1, True, 100.0, 101.0), note(0, 1, False, 100.0, 101.0), spans=[span])
-    )
+    trace = Trace.join(notes_of(note(0, 1, True, 100.0, 101.0), note(0, 1, False, 100.0, 101.0), spans=[span]))
     assert trace.spans == [Span(1, 0.0, 4.0, "forward")]
     assert (trace[0].start, trace.makespan, trace.label) == (5.0, 6.0, "test")
 
@@ -182,12 +180,10 @@ def ring_step(dist):
     """Send right, receive from the left, with a computation under way."""
     rank, size = dist.get_rank(), dist.get_world_size()
     x, y = torch.full((1000,), float(rank)), torch.zeros(2, 1000)
-    works = dist.batch_isend_irecv(
-        [
-            dist.P2POp(dist.isend, x, (rank + 1) % size),
-            dist.P2POp(dist.irecv, y[1], (rank - 1) % size),
-        ]
-    )
+    works = dist.batch_isend_irecv([
+        dist.P2POp(dist.isend, x, (rank + 1) % size),
+        dist.P2POp(dist.irecv, y[1], (rank - 1) % size),
+    ])
     with dist.computing("forward"):
         time.sleep(0.01)
     for work in works:
@@ -212,9 +208,7 @@ def test_a_live_ring_step_is_noted_whole_on_every_rank(ranks, program):
     traces = ranks.call(program)
     trace = traces[0]
     assert all(list(other) == list(trace) for other in traces)
-    assert sorted((each.src, each.dst, each.nbytes) for each in trace) == [
-        (rank, (rank + 1) % 4, 4000) for rank in range(4)
-    ]
+    assert sorted((each.src, each.dst, each.nbytes) for each in trace) == [(rank, (rank + 1) % 4, 4000) for rank in range(4)]
     assert all(each.end >= each.start >= max(each.send_posted, each.recv_posted) for each in trace)
     assert all(each.source == (0, 0) and each.target == (1, 4000) for each in trace)
     assert [trace.time(rank, "compute") >= 0.01 for rank in range(4)] == [True] * 4

@@ -162,9 +162,16 @@ def test_the_record_says_where_the_ranks_part_and_who_is_a_step_short(record):
     (place,) = (each for each in recorder.partings(records) if each.group == group)
     assert place.number == 2 * each_step + 1
     assert {rank: call.operation for rank, call in place.calls.items()} == {
-        0: "all_reduce", 1: "barrier", 2: "all_reduce", 3: "all_reduce"
-    }  # fmt: skip
-    assert place.calls[1].callers[0] == "skipping" and place.calls[0].callers[:3] == ("send_bucket", "average_buckets", "skipping")
+        0: "all_reduce",
+        1: "barrier",
+        2: "all_reduce",
+        3: "all_reduce",
+    }
+    assert place.calls[1].callers[0] == "skipping" and place.calls[0].callers[:3] == (
+        "send_bucket",
+        "average_buckets",
+        "skipping",
+    )
     assert not any(call.done for call in place.calls.values()) and all(calls[-2].done for calls in records.values())
     elements = place.calls[0].elements
     assert str(place) == (
@@ -174,7 +181,9 @@ def test_the_record_says_where_the_ranks_part_and_who_is_a_step_short(record):
 
 
 def entries(*calls, group="0", first=1):
-    return [recorder.Entry(group, first + i, operation, count, done, ("step",)) for i, (operation, count, done) in enumerate(calls)]
+    return [
+        recorder.Entry(group, first + i, operation, count, done, ("step",)) for i, (operation, count, done) in enumerate(calls)
+    ]
 
 
 def test_partings_in_records_of_every_kind():
@@ -204,18 +213,27 @@ def test_a_dump_is_read_as_pytorch_writes_it(tmp_path):
     dump = {
         "entries": [
             {
-                "process_group": ("0", "default_pg"), "collective_seq_id": 7, "profiling_name": "nccl:all_reduce", "is_p2p": False,
-                "input_sizes": [[2, 3], [4]], "retired": False, "frames": [
+                "process_group": ("0", "default_pg"),
+                "collective_seq_id": 7,
+                "profiling_name": "nccl:all_reduce",
+                "is_p2p": False,
+                "input_sizes": [[2, 3], [4]],
+                "retired": False,
+                "frames": [
                     {"name": "all_reduce", "filename": "/x/site-packages/torch/distributed/distributed_c10d.py", "line": 1},
                     {"name": "step", "filename": "/home/train.py", "line": 2},
                 ],
             },
             {
-                "process_group": ("0", "default_pg"), "collective_seq_id": 7, "profiling_name": "nccl:send", "is_p2p": True,
-                "input_sizes": [[1]], "retired": True,
+                "process_group": ("0", "default_pg"),
+                "collective_seq_id": 7,
+                "profiling_name": "nccl:send",
+                "is_p2p": True,
+                "input_sizes": [[1]],
+                "retired": True,
             },
         ]
-    }  # fmt: skip
+    }
     (tmp_path / "trace_3").write_bytes(pickle.dumps(dump))
     (tmp_path / "trace_0").write_bytes(pickle.dumps({}))
     (tmp_path / "notes.txt").write_text("of another kind")
@@ -244,7 +262,9 @@ def test_a_rank_that_writes_no_more_is_not_taken_for_one_that_hangs(tmp_path):
 
     def found(folder, writes_again):
         folder.mkdir()
-        writers = [threading.Thread(target=write, args=(folder / f"rank{rank}", again)) for rank, again in enumerate(writes_again)]
+        writers = [
+            threading.Thread(target=write, args=(folder / f"rank{rank}", again)) for rank, again in enumerate(writes_again)
+        ]
         for each in writers:
             each.start()
         try:
@@ -263,7 +283,13 @@ def test_a_rank_that_writes_no_more_is_not_taken_for_one_that_hangs(tmp_path):
 def test_the_labs_records_are_what_such_a_job_leaves():
     def told(dump):
         return [
-            (each["profiling_name"], each["input_sizes"], each["retired"], each["collective_seq_id"], [f["name"] for f in each["frames"]])
+            (
+                each["profiling_name"],
+                each["input_sizes"],
+                each["retired"],
+                each["collective_seq_id"],
+                [f["name"] for f in each["frames"]],
+            )
             for each in dump["entries"]
         ]
 
@@ -326,11 +352,17 @@ def launched(tmp_path, *arguments):
     done = subprocess.run(
         [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *map(str, arguments)],
         env={
-            **os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo0" if sys.platform == "darwin" else "lo",
-            "CUDA_VISIBLE_DEVICES": "", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1", "TMPDIR": str(tmp_path),
+            **os.environ,
+            "OMP_NUM_THREADS": "1",
+            "GLOO_SOCKET_IFNAME": "lo0" if sys.platform == "darwin" else "lo",
+            "CUDA_VISIBLE_DEVICES": "",
+            "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
+            "TMPDIR": str(tmp_path),
         },
-        capture_output=True, text=True, timeout=240,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -29,9 +29,13 @@ def warmth():
 def test_a_kernel_has_its_environment_its_folder_and_its_backend_and_inherits_its_fork_server(tmp_path):
     (tmp_path / "sitecustomize.py").write_text("import os\nos.environ['CUSTOMIZED'] = 'yes'\n")
     with kernel(PYTHONPATH=str(tmp_path), TMPDIR=str(tmp_path), ASKED="for") as live:
-        answer = live.run("import os, tempfile\nprint(os.environ['ASKED'], os.environ['CUSTOMIZED'], tempfile.gettempdir(), os.getcwd())")
+        answer = live.run(
+            "import os, tempfile\nprint(os.environ['ASKED'], os.environ['CUSTOMIZED'], tempfile.gettempdir(), os.getcwd())"
+        )
         assert answer.text == f"for yes {tmp_path} {os.getcwd()}\n"
-        assert live.run("import matplotlib; print(matplotlib.get_backend())").text == "module://matplotlib_inline.backend_inline\n"
+        assert (
+            live.run("import matplotlib; print(matplotlib.get_backend())").text == "module://matplotlib_inline.backend_inline\n"
+        )
         below = {process.pid for process in live.descendants()}
         live.run("import ringtree\nfrom ringtree.live import launchers, warm\nserver = launchers.fork_server()")
         said = live.run("print(type(server.process).__name__, server.process.pid, warm.FORK_SERVER in os.environ)").text
@@ -52,7 +56,10 @@ def test_what_a_program_of_the_kernels_starts_is_not_taken_for_the_kernels():
     with kernel() as live:
         live.run("import subprocess, sys")
         program = "from ringtree.live import warm; print(warm.Inherited.here())"
-        assert live.run(f"print(subprocess.run([sys.executable, '-c', {program!r}], capture_output=True, text=True).stdout)").text == "None\n\n"
+        assert (
+            live.run(f"print(subprocess.run([sys.executable, '-c', {program!r}], capture_output=True, text=True).stdout)").text
+            == "None\n\n"
+        )
 
 
 def test_how_a_kernel_ended_is_known_and_nothing_is_left_of_it():
@@ -95,7 +102,9 @@ with warm.kernels():
 """
     with (
         tempfile.TemporaryDirectory(prefix="killed-") as folder,  # who is killed takes no folder away
-        subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, env={**os.environ, "TMPDIR": folder}) as starter,
+        subprocess.Popen(
+            [sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, env={**os.environ, "TMPDIR": folder}
+        ) as starter,
     ):
         pid, place = starter.stdout.readline().split()
         everyone = [each for each in psutil.Process(starter.pid).children(recursive=True)]
@@ -119,7 +128,9 @@ def test_notebooks_import_what_they_name_of_torch():
                         imported.setdefault(path.stem, set()).update(each.name for each in node.names)
                     case ast.ImportFrom():
                         imported.setdefault(path.stem, set()).update(f"{node.module}.{each.name}" for each in node.names)
-                    case ast.Attribute() if (name := ast.unparse(node)).startswith("torch.") and name.replace(".", "").isidentifier():
+                    case ast.Attribute() if (name := ast.unparse(node)).startswith("torch.") and name.replace(
+                        ".", ""
+                    ).isidentifier():
                         named.setdefault(name, set()).add(path.stem)
     program = """
 import functools, sys, types
@@ -132,7 +143,9 @@ for name in sys.stdin.read().split():
         print(name, ".".join(name.split(".")[: -len(parts) + 1 or None]))  # and what of it is not there
 """
     plain = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    told = subprocess.run([sys.executable, "-c", program], input="\n".join(named), capture_output=True, text=True, env=plain, check=True)
+    told = subprocess.run(
+        [sys.executable, "-c", program], input="\n".join(named), capture_output=True, text=True, env=plain, check=True
+    )
     missing = [
         (name, where)
         for name, lacks in map(str.split, told.stdout.splitlines())

@@ -143,7 +143,9 @@ class Allotment(SlurmSpawner):
             raise
         except RuntimeError as error:
             why = str(error).strip().splitlines()[-1]
-            raise RuntimeError(f"Slurm takes no server now. Ask again in a minute, or tell your administrator: {why}") from error
+            raise RuntimeError(
+                f"Slurm takes no server now. Ask again in a minute, or tell your administrator: {why}"
+            ) from error
         # A hub that dies while the job waits finds it again, and ends it.
         self.orm_spawner.state = self.get_state()
         self.user.db.commit()
@@ -245,6 +247,8 @@ class Enclosed(Allotment):
         await self.submit_batch_script()
         while (status := await self.query_job_status()) != JobStatus.RUNNING or not self.listens():
             if status == JobStatus.NOTFOUND:
-                raise RuntimeError(f"Slurm no longer knows job {self.job_id}: {self.job_status or 'it has ended'}. Ask again in a minute.")
+                raise RuntimeError(
+                    f"Slurm no longer knows job {self.job_id}: {self.job_status or 'it has ended'}. Ask again in a minute."
+                )
             await asyncio.sleep(self.startup_poll_interval)
         return f"http+unix://{quote(str(self.socket), safe='')}"

@@ -123,13 +123,28 @@ def _said_of(course, assignment, student):
     done = log.with_suffix(".done")
     done.unlink(missing_ok=True)
     words = dict(
-        home=Path.home(), path=os.environ["PATH"], state=STATE, config=os.environ["JUPYTER_CONFIG_PATH"], python=sys.executable,
-        assignment=assignment, student=student, stamp=stamp, done=done,
-    )  # fmt: skip
+        home=Path.home(),
+        path=os.environ["PATH"],
+        state=STATE,
+        config=os.environ["JUPYTER_CONFIG_PATH"],
+        python=sys.executable,
+        assignment=assignment,
+        student=student,
+        stamp=stamp,
+        done=done,
+    )
     script = SCRIPT.format(**{name: shlex.quote(str(word)) for name, word in words.items()})
     # Whoever waits for a job ends with this part; the job goes on.
     asked = ["setpriv", "--pdeathsig=TERM", "--", "sbatch", "--parsable", "--wait", "--job-name=ringtree-grading"]
-    asked += [f"--time={MINUTES}", f"--mem={GIB}G", "--cpus-per-task=1", "--no-requeue", "--export=NIL", f"--chdir={course}", f"--output={log}"]
+    asked += [
+        f"--time={MINUTES}",
+        f"--mem={GIB}G",
+        "--cpus-per-task=1",
+        "--no-requeue",
+        "--export=NIL",
+        f"--chdir={course}",
+        f"--output={log}",
+    ]
     told = subprocess.run(asked, input=script, capture_output=True, text=True)
     if done.exists():
         earned, most = _marks(course, assignment, student)

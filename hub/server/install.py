@@ -67,7 +67,9 @@ class Packages:
 
     @staticmethod
     def installed():
-        told = run("dpkg-query", "--show", "--showformat=${Package} ${db:Status-Status}\n", capture_output=True, text=True).stdout
+        told = run(
+            "dpkg-query", "--show", "--showformat=${Package} ${db:Status-Status}\n", capture_output=True, text=True
+        ).stdout
         return {line.split()[0] for line in told.splitlines() if line.endswith(" installed")}
 
     def plan(self, record):
@@ -161,7 +163,11 @@ class Slurm:
         for name in machine.FILES:
             if (SLURM / name).exists() and name not in record.get("slurm", []):
                 (SLURM / name).rename(SLURM / f"{name}.before-ringtree-hub")
-        for folder, owner in (("/var/lib/slurm/controller", "slurm"), ("/var/lib/slurm/node", "root"), ("/var/log/slurm", "slurm")):
+        for folder, owner in (
+            ("/var/lib/slurm/controller", "slurm"),
+            ("/var/lib/slurm/node", "root"),
+            ("/var/log/slurm", "slurm"),
+        ):
             made = not Path(folder).exists()
             Path(folder).mkdir(parents=True, exist_ok=True)
             if made:
@@ -247,7 +253,7 @@ Match all
     def plan(self, record):
         there = SSH.read_text() if SSH.exists() else ""
         if self.wanted and there != self.text:
-            return f"let learners have a tunnel to the hub by ssh, and nothing else, by {SSH} (ARGS=\"--ssh all\" leaves ssh as it is)"
+            return f'let learners have a tunnel to the hub by ssh, and nothing else, by {SSH} (ARGS="--ssh all" leaves ssh as it is)'
         return f"take {SSH} away" if there and not self.wanted else None
 
     def do(self, record):
@@ -431,10 +437,14 @@ def agreed(question, given):
 
 def install(given):
     if not shutil.which("apt-get"):
-        sys.exit("It is made for Debian 12 and Ubuntu 24.04: no apt-get was found here. README.md names the parts for elsewhere.")
+        sys.exit(
+            "It is made for Debian 12 and Ubuntu 24.04: no apt-get was found here. README.md names the parts for elsewhere."
+        )
     if sys.version_info < (3, 11):  # noqa: UP036 - HUB_PYTHON may be any
         here = ".".join(map(str, sys.version_info[:3]))
-        sys.exit(f"This Python is {here}, and the hub needs 3.11 or newer: name one that every user may execute with HUB_PYTHON=….")
+        sys.exit(
+            f"This Python is {here}, and the hub needs 3.11 or newer: name one that every user may execute with HUB_PYTHON=…."
+        )
     if given.address.startswith("https") != bool(given.certificate and given.key):
         sys.exit("An address that begins with https needs CERTIFICATE=… and KEY=…, and no other address takes them.")
     for path in filter(None, (given.certificate, given.key)):
@@ -486,9 +496,13 @@ def cannot_set_aside(shared, sharing):
     last = machine.node_in(SLURM / "slurm.conf")
     if not last or not shutil.which("squeue") or (last["shared"], last["sharing"]) == (shared, sharing if shared else 0):
         return None
-    held = subprocess.run(["squeue", "--noheader", "--states=running"], capture_output=True, text=True, check=False).stdout.splitlines()
+    held = subprocess.run(
+        ["squeue", "--noheader", "--states=running"], capture_output=True, text=True, check=False
+    ).stdout.splitlines()
     if held:
-        return f"Slurm sets no GPUs aside under running jobs, and there are {len(held)}: stop the learners' servers first (Admin)."
+        return (
+            f"Slurm sets no GPUs aside under running jobs, and there are {len(held)}: stop the learners' servers first (Admin)."
+        )
 
 
 def not_yet(address, patience):
@@ -529,7 +543,16 @@ def gpus_tried(hub, user, gpus, environment=None):
     variables = os.environ | (environment or {})
     there = machine.node_in(variables.get("SLURM_CONF", SLURM / "slurm.conf"))["RealMemory"]
     asked = ["srun", f"--gres=gpu:{gpus}", f"--mem={min(1024 * GIB_A_GPU * gpus, there)}M", "--time=5", "--immediate=20"]
-    asked = ["runuser", "-u", user, "--", *asked, "--job-name=ringtree-hub", "--chdir=/", *DOCTOR.format(hub=hub, gpus=gpus).split()]
+    asked = [
+        "runuser",
+        "-u",
+        user,
+        "--",
+        *asked,
+        "--job-name=ringtree-hub",
+        "--chdir=/",
+        *DOCTOR.format(hub=hub, gpus=gpus).split(),
+    ]
     told = subprocess.run(asked, capture_output=True, text=True, check=False, env=variables)
     try:
         found = json.loads(told.stdout)

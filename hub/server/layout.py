@@ -1,12 +1,12 @@
 """The hub's folder, its course and its two programs: the same for the demo, the tests and a server. Run.
 
-    private/    what only root reads: the database, the cookies' and the proxy's secrets
-    proxy/      the socket at which the hub directs the proxy
-    sockets/    the hub's own socket, for learners' servers
-    run/        a folder a learner, with the server's socket and log
-    course.git  what learners get
-    exchange/   nbgrader's: releases, submissions that nobody but the teacher can list, feedback
-    grading/    the socket at which the teacher asks for marks
+private/    what only root reads: the database, the cookies' and the proxy's secrets
+proxy/      the socket at which the hub directs the proxy
+sockets/    the hub's own socket, for learners' servers
+run/        a folder a learner, with the server's socket and log
+course.git  what learners get
+exchange/   nbgrader's: releases, submissions that nobody but the teacher can list, feedback
+grading/    the socket at which the teacher asks for marks
 """
 
 import json

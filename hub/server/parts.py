@@ -253,7 +253,14 @@ class Hub:
 
     def _grading(self):
         account = pwd.getpwnam(self.teacher)
-        command = ["setpriv", f"--reuid={account.pw_uid}", f"--regid={account.pw_gid}", "--init-groups", "--pdeathsig=TERM", "--"]
+        command = [
+            "setpriv",
+            f"--reuid={account.pw_uid}",
+            f"--regid={account.pw_gid}",
+            "--init-groups",
+            "--pdeathsig=TERM",
+            "--",
+        ]
         command += [PYTHON / "python", HERE / "grading.py", "serve"]
         here = dict(home=account.pw_dir, slurm_conf=self.folder / "slurm.conf")
         return command, layout.grading_environment(self.folder, PYTHON, **here)

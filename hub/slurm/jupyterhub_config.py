@@ -40,7 +40,9 @@ c.JupyterHub.hub_bind_url = c.JupyterHub.hub_connect_url = f"https://{NAME}:{POR
 c.JupyterHub.spawner_class = OnNode
 # The page offers what one node has, and the queue tells of all.
 asked = subprocess.run(["sinfo", "--noheader", "--format=%D|%G|%c"], capture_output=True, text=True, check=True).stdout
-kinds = [(int(nodes), gpus_in(gpus), int(cpus.rstrip("+"))) for nodes, gpus, cpus in (line.split("|") for line in asked.splitlines())]
+kinds = [
+    (int(nodes), gpus_in(gpus), int(cpus.rstrip("+"))) for nodes, gpus, cpus in (line.split("|") for line in asked.splitlines())
+]
 gpus = int(os.environ["RINGTREE_HUB_GPUS"])
 c.OnNode.node_gpus = gpus
 c.OnNode.total_gpus = sum(nodes * each for nodes, each, _ in kinds)

@@ -50,7 +50,7 @@ class Port(APIHandler):
             self.set_status(201)
         else:
             self.set_status(400)
-            self.finish({"message": "expected {\"port\": number}, and the server's own token"})
+            self.finish({"message": 'expected {"port": number}, and the server\'s own token'})
 
 
 default_handlers.append((r"/api/batchspawner", Port))

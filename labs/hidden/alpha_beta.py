@@ -16,7 +16,10 @@ def fit():
 
 
 def predict():
-    for nbytes, lines, channels in [(3_000_000, [(7e-6, 3e-11), (20e-6, 1e-11)], 2), (50_000, [(2e-6, 1e-10), (9e-6, 5e-11)], 4)]:
+    for nbytes, lines, channels in [
+        (3_000_000, [(7e-6, 3e-11), (20e-6, 1e-11)], 2),
+        (50_000, [(2e-6, 1e-10), (9e-6, 5e-11)], 4),
+    ]:
         true = min(alpha + nbytes / channels * beta for alpha, beta in lines)
         yield Question((nbytes, lines, channels), lab._unlike(true), f"{nbytes} bytes on {channels} channels")
 

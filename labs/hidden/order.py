@@ -24,7 +24,9 @@ def first_difference():
     for a, b, wanted in ((1, 3, (1, reduced, sent)), (3, 1, (1, sent, reduced)), (0, 1, None), (0, 3, None)):
         truth = a, b, wanted
         yield Question(
-            (calls, a, b), lambda answer, truth=truth: lab._wrong_difference(answer, *truth), f"ranks {a} and {b} of three groups"
+            (calls, a, b),
+            lambda answer, truth=truth: lab._wrong_difference(answer, *truth),
+            f"ranks {a} and {b} of three groups",
         )
 
 

@@ -10,7 +10,9 @@ from ringtree.labs.exercises import predicting as lab
 
 
 def link_of_rings():
-    for seed, (link, worlds) in enumerate([(Link.of(6e-6, bandwidth=80e9), (2, 8)), (Link.of(30e-6, bandwidth=3e9), (4, 6))], 21):
+    for seed, (link, worlds) in enumerate(
+        [(Link.of(6e-6, bandwidth=80e9), (2, 8)), (Link.of(30e-6, bandwidth=3e9), (4, 6))], 21
+    ):
         samples = lab.timed(link, worlds, 0.0, random.Random(seed))
         yield Question(
             (samples,),

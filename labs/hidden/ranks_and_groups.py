@@ -26,7 +26,9 @@ def groups_of():
         for rank in (1, torch.Size(layout).numel() - 2):
             wanted = {kind: next(each for each in groups if rank in each) for kind, groups in _groups(*layout).items()}
             yield Question(
-                (rank, *layout), lambda answer, wanted=wanted: lab._unlike(answer, wanted), f"rank {rank} of {lab._asked(layout)}"
+                (rank, *layout),
+                lambda answer, wanted=wanted: lab._unlike(answer, wanted),
+                f"rank {rank} of {lab._asked(layout)}",
             )
 
 

@@ -8,9 +8,10 @@ MACHINES = {
     "links of 10 µs and 10 GB/s": (Link.of(10e-6, bandwidth=10e9), (7, 16, 32)),
     "links of 3 µs and 100 GB/s": (Link.of(3e-6, bandwidth=100e9), (12, 48)),
     "nodes of eight": (
-        Machine(Link.of(2e-6, bandwidth=400e9), Link.of(10e-6, bandwidth=50e9), ranks_per_node=8, cards_per_node=8), (16, 24)
+        Machine(Link.of(2e-6, bandwidth=400e9), Link.of(10e-6, bandwidth=50e9), ranks_per_node=8, cards_per_node=8),
+        (16, 24),
     ),
-}  # fmt: skip
+}
 
 
 def crossover():

@@ -37,9 +37,11 @@ def rings():
         for nodes, count, per_card, numbered in SHAPES:
             places = lab.places_of(nodes, count, per_card, numbered)
             yield Question(
-                (places,), lambda answer, places=places, level=level: lab._wrong_rings(answer, places, level),
-                f"{nodes} nodes with {count} cards each, ranks {numbered}", level,
-            )  # fmt: skip
+                (places,),
+                lambda answer, places=places, level=level: lab._wrong_rings(answer, places, level),
+                f"{nodes} nodes with {count} cards each, ranks {numbered}",
+                level,
+            )
 
 
 def busiest_wire():

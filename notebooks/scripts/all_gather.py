@@ -27,7 +27,7 @@ def ring_all_gather(tensor, dist):
         for work in dist.batch_isend_irecv([
             dist.P2POp(dist.isend, shards[(rank - step) % size], right),
             dist.P2POp(dist.irecv, shards[(rank - step - 1) % size], left),
-        ]):  # fmt: skip
+        ]):
             work.wait()
 
 

@@ -28,7 +28,7 @@ def pairwise_all_to_all(outputs, inputs, dist):
         for work in dist.batch_isend_irecv([
             dist.P2POp(dist.isend, inputs[to], to),
             dist.P2POp(dist.irecv, outputs[source], source),
-        ]):  # fmt: skip
+        ]):
             work.wait()
 
 

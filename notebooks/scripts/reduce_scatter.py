@@ -30,7 +30,7 @@ def ring_reduce_scatter(tensor, dist, op=torch.add):
         for work in dist.batch_isend_irecv([
             dist.P2POp(dist.isend, shards[(rank - step - 1) % size], right),
             dist.P2POp(dist.irecv, received, left),
-        ]):  # fmt: skip
+        ]):
             work.wait()
         op(shard, received, out=shard)
 

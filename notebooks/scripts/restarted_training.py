@@ -15,7 +15,6 @@ from datetime import timedelta
 
 import torch
 import torch.distributed as dist
-
 from ringtree import data
 from ringtree.parallel import checkpoint, data_parallel, model
 
@@ -25,7 +24,9 @@ def main():
     parser.add_argument("path", help="where the checkpoint is kept")
     parser.add_argument("--steps", type=int, default=12)
     parser.add_argument("--every", type=int, default=3, help="steps between checkpoints")
-    parser.add_argument("--lose", default="0:0", help="RANK:STEP, killed before this step")
+    parser.add_argument(
+        "--lose", default="0:0", help="RANK:STEP, killed before this step"
+    )
     given = parser.parse_args()
     lost = tuple(map(int, given.lose.split(":")))
     attempt = int(os.environ["TORCHELASTIC_RESTART_COUNT"])

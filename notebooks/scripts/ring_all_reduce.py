@@ -29,7 +29,7 @@ def ring_all_reduce(tensor, dist, op=torch.add):
         for work in dist.batch_isend_irecv([
             dist.P2POp(dist.isend, chunks[(rank - step) % size], right),
             dist.P2POp(dist.irecv, received, left),
-        ]):  # fmt: skip
+        ]):
             work.wait()
         if reducing:
             op(chunk, received, out=chunk)

@@ -24,7 +24,7 @@ def ring_all_gather(tensor, dist):
         for work in dist.batch_isend_irecv([
             dist.P2POp(dist.isend, shards[(rank - step) % size], right),
             dist.P2POp(dist.irecv, shards[(rank - step - 1) % size], left),
-        ]):  # fmt: skip
+        ]):
             work.wait()
 
 
@@ -57,7 +57,7 @@ def recursive_doubling_all_gather(tensor, dist):
         for work in dist.batch_isend_irecv([
             dist.P2POp(dist.isend, tensor[cuts[mine] : cuts[mine + distance]], partner),
             dist.P2POp(dist.irecv, tensor[cuts[theirs] : cuts[theirs + distance]], partner),
-        ]):  # fmt: skip
+        ]):
             work.wait()
         distance *= 2
     if rank < 2 * extra:
@@ -82,7 +82,7 @@ def bruck_all_gather(tensor, dist):
         for work in dist.batch_isend_irecv([
             dist.P2POp(dist.isend, outgoing, (rank - distance) % size),
             dist.P2POp(dist.irecv, incoming, (rank + distance) % size),
-        ]):  # fmt: skip
+        ]):
             work.wait()
         for shard, part in zip(coming, incoming.split([len(shard) for shard in coming])):
             shard.copy_(part)

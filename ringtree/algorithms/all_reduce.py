@@ -52,7 +52,7 @@ def ring_all_reduce(tensor, dist, op=torch.add):
         for work in dist.batch_isend_irecv([
             dist.P2POp(dist.isend, chunks[(rank - step) % size], right),
             dist.P2POp(dist.irecv, received, left),
-        ]):  # fmt: skip
+        ]):
             work.wait()
         if reducing:
             op(chunk, received, out=chunk)
@@ -83,7 +83,7 @@ def recursive_doubling_all_reduce(tensor, dist, op=torch.add):
         for work in dist.batch_isend_irecv([
             dist.P2POp(dist.isend, tensor, workers[place ^ distance]),
             dist.P2POp(dist.irecv, received, workers[place ^ distance]),
-        ]):  # fmt: skip
+        ]):
             work.wait()
         op(tensor, received, out=tensor)
         distance *= 2
@@ -136,7 +136,7 @@ def _swap(dist, outgoing, incoming, partner):
     for work in dist.batch_isend_irecv([
         dist.P2POp(dist.isend, outgoing, partner),
         dist.P2POp(dist.irecv, incoming, partner),
-    ]):  # fmt: skip
+    ]):
         work.wait()
 
 
@@ -237,7 +237,7 @@ def _once_round(chunks, dist, ahead, op=None):
         for work in dist.batch_isend_irecv([
             dist.P2POp(dist.isend, chunks[(rank + ahead - step) % size], right),
             dist.P2POp(dist.irecv, received, left),
-        ]):  # fmt: skip
+        ]):
             work.wait()
         if op:
             op(chunk, received, out=chunk)

@@ -23,7 +23,7 @@ def pairwise_all_to_all(outputs, inputs, dist):
         for work in dist.batch_isend_irecv([
             dist.P2POp(dist.isend, inputs[to], to),
             dist.P2POp(dist.irecv, outputs[source], source),
-        ]):  # fmt: skip
+        ]):
             work.wait()
 
 
@@ -48,7 +48,7 @@ def bruck_all_to_all(outputs, inputs, dist):
         for work in dist.batch_isend_irecv([
             dist.P2POp(dist.isend, outgoing, (rank + distance) % size),
             dist.P2POp(dist.irecv, incoming, (rank - distance) % size),
-        ]):  # fmt: skip
+        ]):
             work.wait()
         for away, block in zip(moving, incoming.split(lengths)):
             blocks[away] = block

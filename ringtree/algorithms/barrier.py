@@ -22,6 +22,6 @@ def dissemination_barrier(token, dist):
         for work in dist.batch_isend_irecv([
             dist.P2POp(dist.isend, token, (rank + distance) % size),
             dist.P2POp(dist.irecv, heard, (rank - distance) % size),
-        ]):  # fmt: skip
+        ]):
             work.wait()
         distance *= 2

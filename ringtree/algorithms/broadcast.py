@@ -92,5 +92,5 @@ def scatter_all_gather_broadcast(tensor, dist, root=0):
         for work in dist.batch_isend_irecv([
             dist.P2POp(dist.isend, shards[(rank - step) % size], (rank + 1) % size),
             dist.P2POp(dist.irecv, shards[(rank - step - 1) % size], (rank - 1) % size),
-        ]):  # fmt: skip
+        ]):
             work.wait()

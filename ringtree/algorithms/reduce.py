@@ -110,7 +110,7 @@ def rabenseifner_reduce(tensor, dist, root=0, op=torch.add):
         for work in dist.batch_isend_irecv([
             dist.P2POp(dist.isend, tensor[cuts[give] : cuts[give + distance]], partner),
             dist.P2POp(dist.irecv, received[: len(half)], partner),
-        ]):  # fmt: skip
+        ]):
             work.wait()
         op(half, received[: len(half)], out=half)
     while distance < len(workers):

@@ -28,7 +28,7 @@ def ring_reduce_scatter(tensor, dist, op=torch.add):
         for work in dist.batch_isend_irecv([
             dist.P2POp(dist.isend, shards[(rank - step - 1) % size], right),
             dist.P2POp(dist.irecv, received, left),
-        ]):  # fmt: skip
+        ]):
             work.wait()
         op(shard, received, out=shard)
 
@@ -67,7 +67,7 @@ def recursive_halving_reduce_scatter(tensor, dist, op=torch.add):
         for work in dist.batch_isend_irecv([
             dist.P2POp(dist.isend, tensor[cuts[give] : cuts[give + distance]], partner),
             dist.P2POp(dist.irecv, received[: len(half)], partner),
-        ]):  # fmt: skip
+        ]):
             work.wait()
         op(half, received[: len(half)], out=half)
     if rank < 2 * extra:
@@ -98,7 +98,7 @@ def bruck_reduce_scatter(tensor, dist, op=torch.add):
         for work in dist.batch_isend_irecv([
             dist.P2POp(dist.isend, outgoing, (rank + distance) % size),
             dist.P2POp(dist.irecv, incoming, (rank - distance) % size),
-        ]):  # fmt: skip
+        ]):
             work.wait()
         for shard, part in zip(kept, incoming.split([len(shard) for shard in kept])):
             op(shard, part, out=shard)

@@ -43,9 +43,21 @@ TYPES = {column: dtype for dtype, columns in NUMBERS.items() for column in colum
 
 # What every file says of itself, and nothing of it may be missing.
 PROVENANCE = (
-    "kind", "date", "command", "ranks", "backend", "shared", "gpus", "driver", "cuda", "torch", "nccl", "commit", "changed",
+    "kind",
+    "date",
+    "command",
+    "ranks",
+    "backend",
+    "shared",
+    "gpus",
+    "driver",
+    "cuda",
+    "torch",
+    "nccl",
+    "commit",
+    "changed",
     "settings",
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True, eq=False)

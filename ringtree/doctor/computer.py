@@ -154,5 +154,7 @@ def folder():
         return wrong("temporary folder", f"{place} cannot be written to", "set TMPDIR to a folder of yours with a short name")
     free = shutil.disk_usage(place).free
     if free < 100e6:
-        return wrong("temporary folder", f"{place} has {binary_text(free)} free", "make room there, or set TMPDIR to another folder")
+        return wrong(
+            "temporary folder", f"{place} has {binary_text(free)} free", "make room there, or set TMPDIR to another folder"
+        )
     return fine("temporary folder", f"{place}, {binary_text(free)} free")

@@ -50,13 +50,11 @@ def seen() -> Gpus:
         names=tuple(torch.cuda.get_device_name(number) for number in range(count)),
         free=tuple(free for free, _ in memory),
         total=tuple(total for _, total in memory),
-        peers=frozenset(
-            pair for pair in itertools.combinations(range(count), 2) if torch.cuda.can_device_access_peer(*pair)
-        ),
+        peers=frozenset(pair for pair in itertools.combinations(range(count), 2) if torch.cuda.can_device_access_peer(*pair)),
         driver=tuple(line.rpartition(", ")[0] for line in driver),
         modes=tuple(line.rpartition(", ")[2] for line in driver),
         codes=tuple(codes_between(_said("topo", "-m"), count)),
-    )  # fmt: skip
+    )
 
 
 def inspect():
@@ -107,9 +105,10 @@ def findings(gpus: Gpus):
 def _none(gpus):
     if gpus.driver and gpus.cuda is None:
         return wrong(
-            "GPUs", f"{count_text(len(gpus.driver), 'GPU')} here, and a PyTorch without CUDA",
+            "GPUs",
+            f"{count_text(len(gpus.driver), 'GPU')} here, and a PyTorch without CUDA",
             "install PyTorch for CUDA into this environment: `pip install --force-reinstall torch` from its usual index",
-        )  # fmt: skip
+        )
     if gpus.driver:
         do = (
             "`python -c 'import torch; torch.cuda.init()'` says what is wrong: a driver too old (CUDA 13 needs 580), "

@@ -37,7 +37,9 @@ def findings(gpus: int, cores: float, environment=os.environ, time_left=True):
         )
     if time_left and (left := _seconds_left(job)) is not None and left < SOON:
         yield note(
-            "Slurm's time", f"{left // 60} min left of this job", "save what you need: all ranks and the kernel end with the job"
+            "Slurm's time",
+            f"{left // 60} min left of this job",
+            "save what you need: all ranks and the kernel end with the job",
         )
 
 
@@ -45,7 +47,9 @@ def _seconds_left(job):
     if shutil.which("squeue") is None:
         return None
     try:
-        said = subprocess.run(["squeue", "-h", "-j", job, "-o", "%L"], capture_output=True, text=True, timeout=10).stdout.strip()
+        said = subprocess.run(
+            ["squeue", "-h", "-j", job, "-o", "%L"], capture_output=True, text=True, timeout=10
+        ).stdout.strip()
     except (OSError, subprocess.TimeoutExpired):
         return None
     return seconds_in(said)

@@ -64,9 +64,18 @@ def ratio_axis(ax, reach: float) -> None:
 def note(ax, x, y, text, offset, color=INK, ha="left", **more) -> None:
     """Words beside a point of the data, on the page's background so that lines do not cross them."""
     words = ax.annotate(
-        text, xy=(x, y), xytext=offset, textcoords="offset points", ha=ha, va="center", color=color, zorder=5,
-        annotation_clip=False, bbox={"facecolor": PAPER, "edgecolor": "none", "pad": 1}, **more,
-    )  # fmt: skip
+        text,
+        xy=(x, y),
+        xytext=offset,
+        textcoords="offset points",
+        ha=ha,
+        va="center",
+        color=color,
+        zorder=5,
+        annotation_clip=False,
+        bbox={"facecolor": PAPER, "edgecolor": "none", "pad": 1},
+        **more,
+    )
     words.set_in_layout(not narrow())  # on a phone the axes make no room for them: `picture` moves them to where they are whole
 
 
@@ -77,11 +86,18 @@ def name_right_ends(fig, ax, labels, gap: float = 18) -> None:
         gap = 2 + 12 * max(label.count("\n") + 1 for label, *_ in labels)
     texts = [
         ax.annotate(
-            label, xy=(1, y), xycoords=("axes fraction", "data"), xytext=(8, 0), textcoords="offset points",
-            ha="left", va="center", color=colour, annotation_clip=False,
+            label,
+            xy=(1, y),
+            xycoords=("axes fraction", "data"),
+            xytext=(8, 0),
+            textcoords="offset points",
+            ha="left",
+            va="center",
+            color=colour,
+            annotation_clip=False,
         )
         for label, _, y, colour in labels
-    ]  # fmt: skip
+    ]
     fig.draw_without_rendering()
     wanted = [float(ax.transData.transform((1, y))[1]) for _, _, y, _ in labels]
     right = ax.transData.inverted().transform(ax.transAxes.transform((1, 0)))[0]

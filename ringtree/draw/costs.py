@@ -73,7 +73,9 @@ def model(link: Link, low: float = 1.0, high: float = 1e9, title: str = "", alt:
     ax.set(xlabel="message size n", ylabel="time")
     if title:
         ax.set_title(title)
-    alt = alt or "Time over message size: flat at α for short messages, rising with n times β for long ones, the bend at n half."
+    alt = (
+        alt or "Time over message size: flat at α for short messages, rising with n times β for long ones, the bend at n half."
+    )
     return picture(fig, alt)
 
 
@@ -148,9 +150,7 @@ def _draw_fit(ax, grid, links, band, index: int) -> tuple:
 
 
 @styled
-def residuals(
-    sizes, seconds, fits: Mapping[str, Link | Sequence[Link]], title: str = "", alt: str | None = None
-) -> Picture:
+def residuals(sizes, seconds, fits: Mapping[str, Link | Sequence[Link]], title: str = "", alt: str | None = None) -> Picture:
     """How far each fit misses each measured time, in per cent, over the message size.
 
     sizes: bytes; seconds: measured; fits: label → a Link or several. One panel a fit, all on one
@@ -175,9 +175,16 @@ def residuals(
         size_axis(ax, min(sizes), max(sizes), binary=True)
     axes[-1, 0].set_xlabel("message size")
     axes[0, 0].annotate(
-        "↑ predicted too long", xy=(1, 1), xycoords="axes fraction", xytext=(0, 6), textcoords="offset points",
-        ha="right", va="bottom", fontsize=letters(12), alpha=0.75,
-    )  # fmt: skip
+        "↑ predicted too long",
+        xy=(1, 1),
+        xycoords="axes fraction",
+        xytext=(0, 6),
+        textcoords="offset points",
+        ha="right",
+        va="bottom",
+        fontsize=letters(12),
+        alpha=0.75,
+    )
     headline(fig, title)
     return picture(fig, alt or f"Miss of the measured times in per cent, over the message size: {'; '.join(fits)}.")
 
@@ -220,9 +227,7 @@ def ratios(panels: Mapping[str, Mapping[str, tuple]], title: str = "", alt: str 
 
 
 @styled
-def compare(
-    rows: Sequence[tuple], names: tuple[str, str], xlabel: str, title: str = "", alt: str | None = None
-) -> Picture:
+def compare(rows: Sequence[tuple], names: tuple[str, str], xlabel: str, title: str = "", alt: str | None = None) -> Picture:
     """Two numbers for each of several things, as two dots on one row joined by a line.
 
     rows: (label, first, second), in per cent; names: what the first and the second number are.
@@ -280,7 +285,9 @@ def curves(
     seconds = {name: _seconds(cost if callable(cost) else runs[name], grid) for name, cost in costs.items()}
     for name, times in seconds.items():
         if not np.nanmin(times, initial=np.inf) > 0:
-            raise ValueError(f"curves() was given a time of 0 s or less for {name!r}, which has no place on a logarithmic axis.")
+            raise ValueError(
+                f"curves() was given a time of 0 s or less for {name!r}, which has no place on a logarithmic axis."
+            )
     fig, ax = figure(720, 380)
     colours = {name: CURVE_COLOURS[index % len(CURVE_COLOURS)] for index, name in enumerate(costs)}
     labels = []

@@ -226,7 +226,9 @@ def model_memory(models, capacity, device="GPU") -> Picture:
     ax.xaxis.set_major_formatter(lambda value, _: bytes_text(value) if value else "0")
     below = {"loc": "upper center", "bbox_to_anchor": (0.45, -0.22)}
     ax.legend(**below, ncols=2 if narrow() else len(parts), frameon=False, handlelength=1, columnspacing=1.4)
-    return picture(fig, f"Memory that training keeps for {len(models)} models, part by part, beside the memory of one {device}.")
+    return picture(
+        fig, f"Memory that training keeps for {len(models)} models, part by part, beside the memory of one {device}."
+    )
 
 
 def _box(ax, x, y, width, height, fill="none", edge="none"):

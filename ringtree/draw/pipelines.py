@@ -36,12 +36,18 @@ def pipeline(traces: Trace | Mapping[str, Trace], *, title: str = "") -> Picture
     for name, trace in named.items():
         idle = [rank for rank in range(trace.size) if not _stages(trace, rank)]
         if idle:
-            raise UsageError(f"pipeline() was given a trace {name} in which rank {idle[0]} computes nothing: run a pipeline's step")
+            raise UsageError(
+                f"pipeline() was given a trace {name} in which rank {idle[0]} computes nothing: run a pipeline's step"
+            )
     rows = sum(trace.size for trace in named.values())
     fig, axes = figure(
-        WIDE, 72 + 40 * len(named) + 42 * rows + (40 if narrow() else 0),
-        nrows=len(named), sharex=True, squeeze=False, height_ratios=[trace.size for trace in named.values()],
-    )  # fmt: skip
+        WIDE,
+        72 + 40 * len(named) + 42 * rows + (40 if narrow() else 0),
+        nrows=len(named),
+        sharex=True,
+        squeeze=False,
+        height_ratios=[trace.size for trace in named.values()],
+    )
     last = max(span.end for trace in named.values() for span in trace.spans)
     most = max(_most(trace, counts) for trace in named.values() for counts in held(trace))
     seen = {}
@@ -88,9 +94,14 @@ def _draw_boxes(axis, trace: Trace, last: float) -> dict:
         axis.add_patch(Rectangle((span.start, span.rank - BAR / 2), width, BAR, **look))
         if width > letter * len(str(microbatch)):
             axis.text(
-                span.start + width / 2, span.rank, str(microbatch), ha="center", va="center_baseline",
-                color=INK if later else "white", fontsize=letters(11.5),
-            )  # fmt: skip
+                span.start + width / 2,
+                span.rank,
+                str(microbatch),
+                ha="center",
+                va="center_baseline",
+                color=INK if later else "white",
+                fontsize=letters(11.5),
+            )
         seen[kind] = True
     return seen
 
@@ -103,9 +114,7 @@ def _draw_held(axis, trace: Trace, last: float, most: float) -> None:
             times += when, until
             heights += [ground - STRIP * count / stages / most] * 2
         axis.fill_between(times, heights, ground, color=INK, alpha=0.35, linewidth=0)
-        axis.text(
-            last * 1.012, ground - STRIP / 2, f"{_most(trace, counts):g}", va="center", fontsize=letters(11.5)
-        )
+        axis.text(last * 1.012, ground - STRIP / 2, f"{_most(trace, counts):g}", va="center", fontsize=letters(11.5))
 
 
 def _alt(named: Mapping[str, Trace]) -> str:

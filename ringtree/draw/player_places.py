@@ -30,9 +30,14 @@ def geometry(trace: Trace, layout: str, parents) -> dict:
         width = max(width, 21 * len(set(range(size)) - set(above)))
         places, height, radius = _tree(above, width, radius)
     return {
-        "layout": layout, "width": width, "height": round(height), "radius": round(radius, 1), "both": both,
-        "places": [[round(x, 1), round(y, 1)] for x, y in places], "wires": wires,
-    }  # fmt: skip
+        "layout": layout,
+        "width": width,
+        "height": round(height),
+        "radius": round(radius, 1),
+        "both": both,
+        "places": [[round(x, 1), round(y, 1)] for x, y in places],
+        "wires": wires,
+    }
 
 
 def _ring(size, width, radius):

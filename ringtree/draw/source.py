@@ -14,7 +14,7 @@ class Source:
 
     def __init__(self, program):
         text = textwrap.dedent(_code(program)).rstrip("\n")
-        self.text = text.replace("  # fmt: skip", "")  # a word to the formatter, not to the reader
+        self.text = text
 
     def _repr_markdown_(self):
         return f"```python\n{self.text}\n```"

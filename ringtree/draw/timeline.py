@@ -16,9 +16,7 @@ STRIP = 0.12  # of what shows a collective beside it
 
 
 @styled
-def timeline(
-    traces: Trace | Mapping[str, Trace], *, ranks: Sequence[int] | None = None, title: str = ""
-) -> Picture:
+def timeline(traces: Trace | Mapping[str, Trace], *, ranks: Sequence[int] | None = None, title: str = "") -> Picture:
     """Draw a trace, or several under each other on one time axis.
 
     traces: a `Trace`, or a dict from name to `Trace`.  Each rank is a row: a filled bar
@@ -35,9 +33,7 @@ def timeline(
     named = {name: _among(trace, ranks) for name, trace in named.items()}
     for name, trace in named.items():
         if not trace and not trace.spans:
-            raise ValueError(
-                f"timeline() was given an empty trace{f' ({name})' if name else ''}; run something first."
-            )
+            raise ValueError(f"timeline() was given an empty trace{f' ({name})' if name else ''}; run something first.")
     rows = sum(len(trace.rows) for trace in named.values())
     high = 38 if rows <= 16 else max(16, 608 / rows)
     fig, axes = figure(

@@ -61,9 +61,14 @@ def _run(options) -> int:
         return 0
     page = _page_to_write(options)
     report = explain(
-        *options.logs, ranks=options.ranks, nodes=options.nodes, gpus_per_node=options.gpus_per_node,
-        collective=options.collective, nics=options.nics, nccl_log=_text_of(options.nccl_log),
-    )  # fmt: skip
+        *options.logs,
+        ranks=options.ranks,
+        nodes=options.nodes,
+        gpus_per_node=options.gpus_per_node,
+        collective=options.collective,
+        nics=options.nics,
+        nccl_log=_text_of(options.nccl_log),
+    )
     print(report)
     if page:
         page.write_text(report.page(), encoding="utf-8")

@@ -13,13 +13,32 @@ __all__ = ["Expectation", "capability_of", "choices_in", "expectation"]
 
 # Published machines with that GPU, on one node and on several, whose link speeds NCCL's search gave or should give.
 _MACHINES = {
-    "V100": ("v100_n1_p4", "v100_n2_p8"), "A100": ("a100_n1_p8", "a100_n2_p16"), "H100": ("h200_p8", "h100_aws_n2_p16"),
-    "H200": ("h200_p8", "h100_aws_n2_p16"), "B200": ("b200_n1_p8", "b200_n4_p32"), "L40S": ("l40s_p4_ring", None),
-}  # fmt: skip
+    "V100": ("v100_n1_p4", "v100_n2_p8"),
+    "A100": ("a100_n1_p8", "a100_n2_p16"),
+    "H100": ("h200_p8", "h100_aws_n2_p16"),
+    "H200": ("h200_p8", "h100_aws_n2_p16"),
+    "B200": ("b200_n1_p8", "b200_n4_p32"),
+    "L40S": ("l40s_p4_ring", None),
+}
 _CAPABILITIES = {
-    "V100": 70, "T4": 75, "A100": 80, "A800": 80, "A40": 86, "A10": 86, "L40": 89, "L4": 89, "RTX 4090": 89,
-    "GH200": 90, "H100": 90, "H200": 90, "H800": 90, "H20": 90, "GB200": 100, "B200": 100, "B300": 103,
-}  # fmt: skip
+    "V100": 70,
+    "T4": 75,
+    "A100": 80,
+    "A800": 80,
+    "A40": 86,
+    "A10": 86,
+    "L40": 89,
+    "L4": 89,
+    "RTX 4090": 89,
+    "GH200": 90,
+    "H100": 90,
+    "H200": 90,
+    "H800": 90,
+    "H20": 90,
+    "GB200": 100,
+    "B200": 100,
+    "B300": 103,
+}
 
 
 @dataclass(frozen=True)
@@ -99,15 +118,18 @@ def _from_printed_table(text, sweep, sizes) -> tuple:
     try:
         tuning = nccl.read_tuning(text)
         fitting = [
-            i for i, one in enumerate(tuning.communicators)
+            i
+            for i, one in enumerate(tuning.communicators)
             if (one.ranks, one.nodes) in ((sweep.ranks, sweep.nodes), (sweep.ranks, None))
-        ]  # fmt: skip
+        ]
         if not fitting:
             return ()
         known = {"nodes": sweep.nodes}
         if capability := capability_of(sweep.gpu):
             known["capability"] = capability
-        return tuple(nccl.predict_from_table(tuning, sweep.collective, size, communicator=fitting[-1], **known) for size in sizes)
+        return tuple(
+            nccl.predict_from_table(tuning, sweep.collective, size, communicator=fitting[-1], **known) for size in sizes
+        )
     except UsageError:
         return ()
 

@@ -57,10 +57,11 @@ def _fit(collective, sweeps) -> Fit:
         )
     if any(sweep.no_latency for sweep in sweeps):
         return Fit(
-            collective, sweeps,
+            collective,
+            sweeps,
             why_not=f"{sweeps[0].tool} times a {collective} back to back, and {NO_LATENCY}. Its bandwidth at long messages "
             "stands, below. To have a latency, time each call with a barrier before it, as `python -m ringtree.measure` does.",
-        )  # fmt: skip
+        )
     try:
         return Fit(collective, sweeps, theory.fit_machine(_samples(sweeps)))
     except ValueError as error:
@@ -70,8 +71,14 @@ def _fit(collective, sweeps) -> Fit:
 def _samples(sweeps) -> pd.DataFrame:
     return pd.concat(
         pd.DataFrame({
-            "run": sweep.name, "collective": sweep.collective, "algorithm": sweep.algorithm, "ranks": sweep.ranks,
-            "nodes": sweep.nodes, "size": sweep.sizes, "time": sweep.times, "back_to_back": sweep.no_latency,
+            "run": sweep.name,
+            "collective": sweep.collective,
+            "algorithm": sweep.algorithm,
+            "ranks": sweep.ranks,
+            "nodes": sweep.nodes,
+            "size": sweep.sizes,
+            "time": sweep.times,
+            "back_to_back": sweep.no_latency,
         })
         for sweep in sweeps
-    )  # fmt: skip
+    )

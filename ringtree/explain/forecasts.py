@@ -51,9 +51,7 @@ def held(fit) -> str:
             f"from the fit, and {_percent(HELD['the worst'])} of the worst of them."
         )
     if fit.machine.worlds == 2 and len({nodes > 1 for _, nodes in fit.worlds}) == 2:
-        return (
-            f"Fitted to two worlds, such an interval held {_percent(HELD['two'])} of the times of the published clusters' others."
-        )
+        return f"Fitted to two worlds, such an interval held {_percent(HELD['two'])} of the times of the published clusters' others."
     return (
         f"Fitted to worlds of one kind, one node or several, such an interval held {_percent(HELD['one'])} of the times of a "
         f"published world of the other kind, and {_percent(HELD['two'])} of its own kind where there were two."

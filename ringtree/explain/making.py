@@ -38,25 +38,37 @@ python -m ringtree.explain v100_n1_p4 v100_n2_p8 v100_n4_p16 v100_n8_p32 v100_n1
 def sections() -> tuple[Section, ...]:
     """What to type, from nothing to a report."""
     return (
-        Section("why", "What logs are needed", (
-            Paragraph(
-                "Three sweeps of one collective: on one node, on two, and on as many as you can get for five minutes. One "
-                "node gives the links inside it, and nothing of the network; two worlds on several nodes tell the start of a "
-                "call from its hops; a world between others is predicted best. On AMD GPUs take rccl-tests, which are built and "
-                "called alike."
+        Section(
+            "why",
+            "What logs are needed",
+            (
+                Paragraph(
+                    "Three sweeps of one collective: on one node, on two, and on as many as you can get for five minutes. One "
+                    "node gives the links inside it, and nothing of the network; two worlds on several nodes tell the start of a "
+                    "call from its hops; a world between others is predicted best. On AMD GPUs take rccl-tests, which are built and "
+                    "called alike."
+                ),
             ),
-        )),
+        ),
         Section("build", "Build nccl-tests", (Code(_BUILD),)),
         Section("mpirun", "With mpirun, on one, two and four nodes of 8 GPUs", (Code(_MPIRUN),)),
         Section("srun", "The same under Slurm", (Code(_SRUN),)),
-        Section("nccl", "NCCL's own model of your machine, in a run that is not timed", (
-            Code(_NCCL),
-            Paragraph("NCCL prints a line at each call, which takes microseconds of that call: do not time with it."),
-        )),
-        Section("osu", "With OSU's micro-benchmarks, which do not say how many ranks ran", (
-            Code(_OSU),
-            Paragraph("With -d cuda, OSU's benchmarks time the memory of GPUs; without it, that of their hosts."),
-        )),
+        Section(
+            "nccl",
+            "NCCL's own model of your machine, in a run that is not timed",
+            (
+                Code(_NCCL),
+                Paragraph("NCCL prints a line at each call, which takes microseconds of that call: do not time with it."),
+            ),
+        ),
+        Section(
+            "osu",
+            "With OSU's micro-benchmarks, which do not say how many ranks ran",
+            (
+                Code(_OSU),
+                Paragraph("With -d cuda, OSU's benchmarks time the memory of GPUs; without it, that of their hosts."),
+            ),
+        ),
         Section("explain", "Then", (Code(_EXPLAIN),)),
         Section("published", "Without a cluster at hand: a published one, by the names of its runs", (Code(_PUBLISHED),)),
-    )  # fmt: skip
+    )

@@ -15,15 +15,23 @@ __all__ = ["CLUSTERS", "NUMBERS", "Near", "fit_published", "near", "numbers"]
 
 # Published machines, each by the beginning of its runs' names. Several worlds of one cluster are one machine.
 CLUSTERS = {
-    "V100, 2 EDR a node": "v100_n", "A100, 4 HDR a node": "a100_n", "GH200, 4 Slingshot 11 a node": "gh200_n",
-    "8 H200": "h200_p8", "B200, 8 EFA a node": "b200_n", "2 × 8 H100, EFA": "h100_aws", "4 L40S over PCIe": "l40s_p4",
+    "V100, 2 EDR a node": "v100_n",
+    "A100, 4 HDR a node": "a100_n",
+    "GH200, 4 Slingshot 11 a node": "gh200_n",
+    "8 H200": "h200_p8",
+    "B200, 8 EFA a node": "b200_n",
+    "2 × 8 H100, EFA": "h100_aws",
+    "4 L40S over PCIe": "l40s_p4",
     "CPUs, OpenMPI over EDR": "osu_vnode_host",
-}  # fmt: skip
+}
 # A latency is that of the quickest protocol, a bandwidth that of the widest.
 NUMBERS = {
-    "start": ("to start a call", min), "hop_inside": ("a hop inside a node", min), "hop_between": ("a hop between nodes", min),
-    "bandwidth_inside": ("bandwidth inside a node", max), "bandwidth_between": ("bandwidth of a node", max),
-}  # fmt: skip
+    "start": ("to start a call", min),
+    "hop_inside": ("a hop inside a node", min),
+    "hop_between": ("a hop between nodes", min),
+    "bandwidth_inside": ("bandwidth inside a node", max),
+    "bandwidth_between": ("bandwidth of a node", max),
+}
 
 
 @dataclass(frozen=True)

@@ -55,22 +55,30 @@ def _numbers_of_fit(report, fit) -> dict:
     logs, longer = fit.machine.draws(_DRAWS)
     sweeps = [
         {
-            "world": sweep.world, "ranks": sweep.ranks, "nodes": sweep.nodes, "algorithm": sweep.algorithm,
-            "sizes": sweep.sizes.tolist(), "times": sweep.times.tolist(),
+            "world": sweep.world,
+            "ranks": sweep.ranks,
+            "nodes": sweep.nodes,
+            "algorithm": sweep.algorithm,
+            "sizes": sweep.sizes.tolist(),
+            "times": sweep.times.tolist(),
             "slow": [] if sweep.no_latency else [size for one in ways.slow(sweep.sizes, sweep.times) for size in one.sizes],
             "nccl": [choice.seconds for choice in report.expectations[sweep.name].choices],
         }
         for sweep in fit.sweeps
-    ]  # fmt: skip
+    ]
     return {
-        "collective": fit.collective, "laps": row.laps, "rooted": row.root is not None,
+        "collective": fit.collective,
+        "laps": row.laps,
+        "rooted": row.root is not None,
         "tree": fit.collective == "all_reduce",
         "factor": [row.bus_factor(2), row.bus_factor(3)],
         "protocols": [[float(getattr(each, name)) for name in NAMES] for each in fit.machine.model.protocols],
-        "draws": np.round(logs, 5).reshape(_DRAWS, -1, len(NAMES)).tolist(), "longer": np.round(longer, 5).tolist(),
-        "network": any(sweep.nodes > 1 for sweep in fit.sweeps), "inside": any(sweep.nodes == 1 for sweep in fit.sweeps),
+        "draws": np.round(logs, 5).reshape(_DRAWS, -1, len(NAMES)).tolist(),
+        "longer": np.round(longer, 5).tolist(),
+        "network": any(sweep.nodes > 1 for sweep in fit.sweeps),
+        "inside": any(sweep.nodes == 1 for sweep in fit.sweeps),
         "sweeps": sweeps,
-    }  # fmt: skip
+    }
 
 
 def _section(section, report) -> str:
@@ -150,12 +158,14 @@ def _all_times(report) -> str:
             fitted = fit.predicted(sweep) if fit.machine is not None else [None] * len(sweep.sizes)
             rows = tuple(
                 (
-                    binary_text(size), seconds_text(time), "–" if guess is None else seconds_text(guess),
+                    binary_text(size),
+                    seconds_text(time),
+                    "–" if guess is None else seconds_text(guess),
                     seconds_text(choices[i].seconds) if choices else "–",
                     f"{choices[i].algorithm} {choices[i].protocol}" if choices else "–",
                 )
                 for i, (size, time, guess) in enumerate(zip(sweep.sizes, sweep.times, fitted))
-            )  # fmt: skip
+            )
             table = _table(Table(("size", "measured", "fitted", "NCCL expects", "and takes"), rows))
             title = html.escape(f"{fit.collective}, {sweep.world}: every size")
             parts.append(f"<details><summary>{title}</summary>{table}</details>")

@@ -149,10 +149,20 @@ def _published(name: str) -> Sweep:
     sizes, times = sizes[sizes > 0], times[sizes > 0]
     forced = run.algorithm.removesuffix(" (forced)") if "forced" in run.algorithm else ""
     return Sweep(
-        name, run.operation.split()[0], run.ranks, run.nodes, sizes, times, forced, gpu=run.gpu,
-        tool=run.tool.split()[0].strip(","), nccl=run.nccl or None, run=name, source=run.source,
+        name,
+        run.operation.split()[0],
+        run.ranks,
+        run.nodes,
+        sizes,
+        times,
+        forced,
+        gpu=run.gpu,
+        tool=run.tool.split()[0].strip(","),
+        nccl=run.nccl or None,
+        run=name,
+        source=run.source,
         remarks=(run.note,) if run.note else (),
-    )  # fmt: skip
+    )
 
 
 def _sweeps(table, name, ranks, nodes, given, text):
@@ -191,10 +201,20 @@ def _sweep(part, name, attrs, ranks, nodes, given, text) -> Sweep:
     devices = attrs.get("devices") or [None]
     nccl = attrs.get("nccl") if attrs.get("backend") in (None, "nccl") else None
     return Sweep(
-        name, collective, ranks, nodes, rows["size"].to_numpy(dtype=float), rows["time"].to_numpy(dtype=float),
-        gpu=devices[0], tool=attrs.get("tool"), version=attrs.get("version"), nccl=nccl, log=text, algorithm=_forced(text),
+        name,
+        collective,
+        ranks,
+        nodes,
+        rows["size"].to_numpy(dtype=float),
+        rows["time"].to_numpy(dtype=float),
+        gpu=devices[0],
+        tool=attrs.get("tool"),
+        version=attrs.get("version"),
+        nccl=nccl,
+        log=text,
+        algorithm=_forced(text),
         remarks=tuple(remarks),
-    )  # fmt: skip
+    )
 
 
 def _forced(text) -> str:
@@ -210,7 +230,9 @@ def _nodes(name, ranks, nodes, attrs, given) -> int:
     if not nodes:
         raise UsageError(f"{name} does not say on how many nodes its {ranks} ranks ran: give --nodes or --gpus-per-node")
     if ranks % nodes:
-        raise UsageError(f"{name} has {ranks} ranks on {count_text(nodes, 'node')}: the model needs as many ranks on every node")
+        raise UsageError(
+            f"{name} has {ranks} ranks on {count_text(nodes, 'node')}: the model needs as many ranks on every node"
+        )
     return int(nodes)
 
 

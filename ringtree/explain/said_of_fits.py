@@ -13,10 +13,14 @@ from ringtree.units import binary_text, bytes_text, count_text, seconds_text
 __all__ = ["more_nodes", "the_machine", "the_nearest", "three_beside_each_other", "what_stays_open"]
 
 _WORDS = {
-    "start": "to start a call", "enter_network": "to enter the network", "hop_inside": "a hop inside a node",
-    "hop_between": "a hop between nodes", "bandwidth_inside": "bandwidth inside", "bandwidth_between": "bandwidth of a node",
+    "start": "to start a call",
+    "enter_network": "to enter the network",
+    "hop_inside": "a hop inside a node",
+    "hop_between": "a hop between nodes",
+    "bandwidth_inside": "bandwidth inside",
+    "bandwidth_between": "bandwidth of a node",
     "pipelining": "pipelining of a tree (κ)",
-}  # fmt: skip
+}
 
 
 def the_machine(report) -> Section:
@@ -57,10 +61,12 @@ def _numbers(parameters) -> Table:
 
 def three_beside_each_other(report) -> Section:
     """Measured, fitted and NCCL's own model: a table of the largest world, and a line for every sweep."""
-    blocks = [Paragraph(
-        "A miss is predicted over measured, less 1. NCCL's own model is nobody's fit: it is what NCCL expects before it has "
-        "measured anything, and by which it chooses."
-    )]  # fmt: skip
+    blocks = [
+        Paragraph(
+            "A miss is predicted over measured, less 1. NCCL's own model is nobody's fit: it is what NCCL expects before it has "
+            "measured anything, and by which it chooses."
+        )
+    ]
     for fit in report.fits:
         if fit.machine is not None:
             blocks.append(_beside(report, fit))
@@ -84,10 +90,22 @@ def _beside(report, fit) -> Table:
     rows = []
     for i in shown:
         size, time, choice = sweep.sizes[i], sweep.times[i], choices[i]
-        nccl = ("–", "–", "–") if choice is None else (
-            seconds_text(choice.seconds), _signed(choice.seconds / time - 1), f"{choice.algorithm} {choice.protocol}",
-        )  # fmt: skip
-        rows.append((binary_text(size), seconds_text(time), seconds_text(predicted[i]), _signed(predicted[i] / time - 1), *nccl))
+        nccl = (
+            ("–", "–", "–")
+            if choice is None
+            else (
+                seconds_text(choice.seconds),
+                _signed(choice.seconds / time - 1),
+                f"{choice.algorithm} {choice.protocol}",
+            )
+        )
+        rows.append((
+            binary_text(size),
+            seconds_text(time),
+            seconds_text(predicted[i]),
+            _signed(predicted[i] / time - 1),
+            *nccl,
+        ))
     return Table((label(report, sweep), "measured", "fitted", "miss", "NCCL expects", "miss", "and takes"), tuple(rows))
 
 

@@ -35,11 +35,16 @@ def what_was_read(report) -> Section:
     """Every log: collective, world, GPU, tool and versions; then what a reader should know of them."""
     rows = tuple(
         (
-            short(sweep.name, 26), sweep.collective, str(sweep.ranks), str(sweep.nodes), _gpu(sweep),
-            " ".join(filter(None, (sweep.tool, sweep.version))) or "–", sweep.nccl or "–",
+            short(sweep.name, 26),
+            sweep.collective,
+            str(sweep.ranks),
+            str(sweep.nodes),
+            _gpu(sweep),
+            " ".join(filter(None, (sweep.tool, sweep.version))) or "–",
+            sweep.nccl or "–",
         )
         for sweep in report.sweeps
-    )  # fmt: skip
+    )
     times = sum(len(sweep.sizes) for sweep in report.sweeps)
     sizes = [size for sweep in report.sweeps for size in (sweep.sizes[0], sweep.sizes[-1])]
     blocks = [
@@ -146,9 +151,14 @@ def on_the_wires(report) -> Section:
     for sweep, one in loads:
         nic = "–" if one.nic is None else f"{8e-9 * one.nic:.0f} Gb/s"
         rows.append((
-            label(report, sweep), _rate(one.busbw), binary_text(one.size), binary_text(one.half), _rate(one.out_of_node), nic,
+            label(report, sweep),
+            _rate(one.busbw),
+            binary_text(one.size),
+            binary_text(one.half),
+            _rate(one.out_of_node),
+            nic,
             _rate(one.inside),
-        ))  # fmt: skip
+        ))
     blocks = [
         Paragraph(
             "busbw is what every link of a ring carries, one way. Rings leave a node once each, and all of them together carry "
@@ -157,7 +167,9 @@ def on_the_wires(report) -> Section:
         Table(("highest", "busbw", "at", "half from", "out of a node", "a NIC", "a GPU, inside"), tuple(rows)),
     ]
     notes = _notes_on_wires(report, loads)
-    return Section("wires", "busbw, and what it means on each wire", tuple([*blocks, Bullets(tuple(notes))] if notes else blocks))
+    return Section(
+        "wires", "busbw, and what it means on each wire", tuple([*blocks, Bullets(tuple(notes))] if notes else blocks)
+    )
 
 
 def _notes_on_wires(report, loads) -> list[str]:
@@ -175,7 +187,9 @@ def _notes_on_wires(report, loads) -> list[str]:
             "Where the NVLink switch adds up (NVLS, from Hopper on), a GPU sends and receives n, and busbw may pass its link."
         )
     if any(sweep.no_latency for sweep, _ in loads):
-        notes.append("Timed back to back, long broadcasts and reduces show what their bandwidth is; short ones show no latency.")
+        notes.append(
+            "Timed back to back, long broadcasts and reduces show what their bandwidth is; short ones show no latency."
+        )
     return notes
 
 

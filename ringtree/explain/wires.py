@@ -47,6 +47,11 @@ def load(sweep, nics: int | None = None) -> Load:
     below = np.flatnonzero(busbw[:best] < peak / 2)
     half = sweep.sizes[below[-1] + 1] if len(below) else sweep.sizes[0]
     return Load(
-        float(sweep.sizes[best]), float(sweep.times[best]), peak, out, out / nics if out and nics else None,
-        inside if g > 1 else None, float(half),
-    )  # fmt: skip
+        float(sweep.sizes[best]),
+        float(sweep.times[best]),
+        peak,
+        out,
+        out / nics if out and nics else None,
+        inside if g > 1 else None,
+        float(half),
+    )

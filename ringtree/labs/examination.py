@@ -84,6 +84,6 @@ def carry(name, namespace):
 class _Packer(cloudpickle.Pickler):
     """Takes along what `functools.cache` has wrapped, too."""
 
-    dispatch_table = cloudpickle.Pickler.dispatch_table.new_child(
-        {functools._lru_cache_wrapper: lambda wrapper: (functools.cache, (wrapper.__wrapped__,))}
-    )
+    dispatch_table = cloudpickle.Pickler.dispatch_table.new_child({
+        functools._lru_cache_wrapper: lambda wrapper: (functools.cache, (wrapper.__wrapped__,))
+    })

@@ -60,9 +60,14 @@ def _judge_program(name, function, exercise, seconds):
         try:
             with _conditions(exercise):
                 simulation = simulate(
-                    _keeping(program, kept, returned), list(case.given), case.machine, checked=True, rules=rules,
-                    seconds=round(max(seconds / 2, deadline - time.monotonic()), 1), autograd=exercise.harness is not None,
-                )  # fmt: skip
+                    _keeping(program, kept, returned),
+                    list(case.given),
+                    case.machine,
+                    checked=True,
+                    rules=rules,
+                    seconds=round(max(seconds / 2, deadline - time.monotonic()), 1),
+                    autograd=exercise.harness is not None,
+                )
         except TimeIsUp:  # between two steps, where the simulator cannot say which rank was running
             wrong = f"{where}: it had not ended when its time was up: does it loop?"
             return Verdict(wrong, len(runs))
@@ -244,7 +249,9 @@ def told(name, error):
     if isinstance(error, NotImplementedError):
         return f"it is not yet written: replace `raise NotImplementedError` in {name}."
     if isinstance(error, Forbidden):
-        return "it calls a collective of torch's, or an algorithm of this book: here you are to write it yourself, with messages."
+        return (
+            "it calls a collective of torch's, or an algorithm of this book: here you are to write it yourself, with messages."
+        )
     if isinstance(error, ProgramError | CheckFailed):
         return str(error)
     place = f"  [{place}]" if (place := _own_line(error)) else ""

@@ -75,7 +75,11 @@ def generate(sources, target, config):
     settings.SaveCells.enabled = False
     settings.GenerateAssignment.no_database = True
     course = CourseDirectory(
-        config=settings, root=str(sources.parent), source_directory=sources.name, release_directory=target.name, assignment_id="*"
+        config=settings,
+        root=str(sources.parent),
+        source_directory=sources.name,
+        release_directory=target.name,
+        assignment_id="*",
     )
     try:
         GenerateAssignment(coursedir=course, config=settings).start()

@@ -105,9 +105,7 @@ class RankMagics(ParallelMagics):
         try:
             result = self.view.execute(cell, silent=False, block=False)
         except IndexError:
-            raise UsageError(
-                f"--targets {self.view.targets}: the ranks are 0 to {ranks.size - 1}, give some of them"
-            ) from None
+            raise UsageError(f"--targets {self.view.targets}: the ranks are 0 to {ranks.size - 1}, give some of them") from None
         result._fname = "%px"
         self.last_result = result
         if save_name:

@@ -141,9 +141,7 @@ class EmulatedLink:
     def P2POp(self, op, tensor, peer, group=None, tag=0) -> _Operation:
         """An entry for `batch_isend_irecv`: `op` is this link's `isend` or `irecv`."""
         if op not in (self.isend, self.irecv):
-            raise ValueError(
-                f"P2POp was given {op!r}; on an emulated link give it that link's own isend or irecv."
-            )
+            raise ValueError(f"P2POp was given {op!r}; on an emulated link give it that link's own isend or irecv.")
         return _Operation(op, tensor, peer, group, tag)
 
     def batch_isend_irecv(self, operations) -> list[EmulatedWork]:
@@ -219,9 +217,7 @@ class EmulatedWork:
 
     def __init__(self, src: int, dst: int, tag: int | str, tensor: torch.Tensor, sends: bool):
         if not isinstance(tensor, torch.Tensor) or not tensor.is_contiguous():
-            raise ValueError(
-                f"A message from rank {src} to rank {dst} needs a contiguous tensor: call .contiguous() first."
-            )
+            raise ValueError(f"A message from rank {src} to rank {dst} needs a contiguous tensor: call .contiguous() first.")
         self.src, self.dst, self.tag, self.sends = src, dst, tag, sends
         self.nbytes = tensor.numel() * tensor.element_size()
         self.posted = self.start = self.end = None

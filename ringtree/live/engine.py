@@ -1,6 +1,6 @@
 """Start one ipyparallel engine whose id is the rank that Slurm or MPI gave this process.
 
-    srun python -m ringtree.live.engine …      mpiexec python -m ringtree.live.engine …
+srun python -m ringtree.live.engine …      mpiexec python -m ringtree.live.engine …
 """
 
 import os

@@ -31,9 +31,14 @@ def place(kernels_host):
     alone = "127.0.0.1", _loopback()
     address, interface = _address(kernels_host) if kernels_host else alone
     return {
-        "pid": os.getpid(), "host": socket.gethostname(), "gpus": gpus, "allotted": gpus_allotted(),
-        "address": address, "interface": interface, "alone": alone,
-    }  # fmt: skip
+        "pid": os.getpid(),
+        "host": socket.gethostname(),
+        "gpus": gpus,
+        "allotted": gpus_allotted(),
+        "address": address,
+        "interface": interface,
+        "alone": alone,
+    }
 
 
 def _address(kernels_host):

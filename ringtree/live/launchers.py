@@ -55,8 +55,7 @@ class ForkServer:
         line = self.process.stdout.readline()
         if not line:
             raise RuntimeError(
-                "the process that ranks are forked from has ended: "
-                "call ringtree.start again, or start with engines='local'"
+                "the process that ranks are forked from has ended: call ringtree.start again, or start with engines='local'"
             )
         return json.loads(line)
 

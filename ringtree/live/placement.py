@@ -131,6 +131,5 @@ def as_html(places, backend, remark):
 def _rows(places, backend):
     here = socket.gethostname()
     return [
-        (str(i), place.device, backend, "this machine" if place.host == here else place.host)
-        for i, place in enumerate(places)
+        (str(i), place.device, backend, "this machine" if place.host == here else place.host) for i, place in enumerate(places)
     ]

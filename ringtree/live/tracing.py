@@ -81,9 +81,7 @@ class Traced:
     def __init__(self, dist):
         self._dist = dist
         self._buffers = {}
-        self.notes = Notes(
-            dist.get_rank(), dist.get_world_size(), getattr(dist, "label", "as this machine's host saw it")
-        )
+        self.notes = Notes(dist.get_rank(), dist.get_world_size(), getattr(dist, "label", "as this machine's host saw it"))
         self._beside = _Beside(self) if hasattr(dist, "collective") else None
         computing.noted_by(self)
 
@@ -136,12 +134,10 @@ class Traced:
     def batch_isend_irecv(self, operations) -> list:
         """Start all together.  NCCL returns one work for the whole batch, Gloo one for each."""
         notes = [self._note(tensor, peer, tag, sends) for sends, tensor, peer, _, tag in operations]
-        works = self._dist.batch_isend_irecv(
-            [
-                self._dist.P2POp(self._dist.isend if sends else self._dist.irecv, tensor, peer, group, tag)
-                for sends, tensor, peer, group, tag in operations
-            ]
-        )
+        works = self._dist.batch_isend_irecv([
+            self._dist.P2POp(self._dist.isend if sends else self._dist.irecv, tensor, peer, group, tag)
+            for sends, tensor, peer, group, tag in operations
+        ])
         if len(works) == len(notes):
             return [_TracedWork(self, work, [note]) for work, note in zip(works, notes, strict=True)]
         return [_TracedWork(self, work, notes) for work in works]

@@ -99,8 +99,12 @@ class Kernel:
         self._replies = self._line.makefile("rb")
         nothing = os.open(os.devnull, os.O_RDWR)
         try:
-            streams = [{None: number, subprocess.DEVNULL: nothing}.get(each, each) for number, each in ((1, stdout), (2, stderr))]
-            socket.send_fds(self._line, [b"\0"], [nothing, *(each if isinstance(each, int) else each.fileno() for each in streams)])
+            streams = [
+                {None: number, subprocess.DEVNULL: nothing}.get(each, each) for number, each in ((1, stdout), (2, stderr))
+            ]
+            socket.send_fds(
+                self._line, [b"\0"], [nothing, *(each if isinstance(each, int) else each.fileno() for each in streams)]
+            )
             self.pid = self._ask(arguments=arguments, environment=env, folder=cwd or os.getcwd())["pid"]
         finally:
             os.close(nothing)

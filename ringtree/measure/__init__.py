@@ -32,6 +32,21 @@ from ringtree.measure.table import compare, frame, save, table_text
 from ringtree.measure.timing import Timing, median_interval, stopwatch, time_collective, timed
 
 __all__ = [
-    "POWERS_OF_TWO", "Timing", "bus_factor", "column", "compare", "flight_recorder", "frame", "measure", "median_interval",
-    "ping_pong", "save", "sizes_between", "stopwatch", "table_text", "time_collective", "timed", "torch_profiler",
-]  # fmt: skip
+    "POWERS_OF_TWO",
+    "Timing",
+    "bus_factor",
+    "column",
+    "compare",
+    "flight_recorder",
+    "frame",
+    "measure",
+    "median_interval",
+    "ping_pong",
+    "save",
+    "sizes_between",
+    "stopwatch",
+    "table_text",
+    "time_collective",
+    "timed",
+    "torch_profiler",
+]

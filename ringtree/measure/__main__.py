@@ -18,8 +18,10 @@ from ringtree.units import count_text
 
 # What mpirun, another MPI's mpiexec and srun tell each process: which it is, and of how many.
 LAUNCHERS = (
-    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), ("PMI_RANK", "PMI_SIZE"), ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
-)  # fmt: skip
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+    ("PMI_RANK", "PMI_SIZE"),
+    ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
+)
 POWERS = {"": 0, "K": 10, "M": 20, "G": 30}
 
 
@@ -54,7 +56,9 @@ def arguments():
     add("--in-place", action=argparse.BooleanOptionalAction, help="only that (both; a rank program: as it is by nature)")
     add("-c", "--check", type=int, nargs="?", const=1, default=1, metavar="0/1", help="check the results (1)")
     add("--no-check", dest="check", action="store_const", const=0, help="as -c 0")
-    add("-w", "--warmup", "--warmup_iters", type=int, default=5, metavar="N", help="calls after the first that do not count (5)")
+    add(
+        "-w", "--warmup", "--warmup_iters", type=int, default=5, metavar="N", help="calls after the first that do not count (5)"
+    )
     few = "as many as fill 5 ms, 20 at most; 1 with a root"
     add("-n", "--calls", "--iters", type=int, metavar="N", help=f"calls timed together ({few})")
     add("--budget", type=float, default=1.0, metavar="S", help="seconds of timing for a size (1)")
@@ -89,8 +93,10 @@ def _run(options):
     notes = nccl_options.understood(options)
     what = _program(options.program) if options.program else options.collective
     settings = {name: getattr(options, name) for name in ("warmup", "calls", "budget", "stable")} | {
-        "check": options.check != 0, "of": options.collective if options.program else None, "link": None,
-    }  # fmt: skip
+        "check": options.check != 0,
+        "of": options.collective if options.program else None,
+        "link": None,
+    }
     planned = _Planned(options)
     jobs = _jobs(what, options, planned, settings)  # most mistakes show before any rank has started
     _tell([*notes, f"{planned} for {_plan(jobs)}"])
@@ -196,7 +202,9 @@ def _wishes(what, options, crew, of):
     if options.dtype == "all":
         types = [*TYPES, *(FP8 if crew.backend == "nccl" and _has_fp8() else ())]
     if options.op == "mulsum":
-        raise UsageError("-o mulsum multiplies by a number of each rank's own, which torch.distributed does not do: give another")
+        raise UsageError(
+            "-o mulsum multiplies by a number of each rank's own, which torch.distributed does not do: give another"
+        )
     if options.op == "all":
         operations = [each for each in OPERATIONS if each not in LACKS["nccl"]]
     roots = range(crew.size) if options.root == "all" else [_whole(options.root, "-r")]

@@ -18,9 +18,15 @@ from ringtree.errors import UsageError
 
 # NCCL's name of a type, which nccl-tests prints, and torch's where it is another.
 TYPES = {
-    "int8": "int8", "uint8": "uint8", "int32": "int32", "int64": "int64",
-    "half": "float16", "bfloat16": "bfloat16", "float": "float32", "double": "float64",
-}  # fmt: skip
+    "int8": "int8",
+    "uint8": "uint8",
+    "int32": "int32",
+    "int64": "int64",
+    "half": "float16",
+    "bfloat16": "bfloat16",
+    "float": "float32",
+    "double": "float64",
+}
 FP8 = {"f8e4m3": "float8_e4m3fn", "f8e5m2": "float8_e5m2"}  # that NCCL alone has, from 2.24 and compute capability 9.0 on
 ITEMSIZE = {"int8": 1, "uint8": 1, "int32": 4, "int64": 8, "half": 2, "bfloat16": 2, "float": 4, "double": 8}
 ITEMSIZE |= dict.fromkeys(FP8, 1)
@@ -188,7 +194,9 @@ def _type(dtype, program, collective, backend):
     if found in FP8 and program is None and backend == "gloo":
         raise UsageError(f"gloo has no {found}, which NCCL alone has: give one of {', '.join(TYPES)}")
     if found in FP8 and program is not None and collective.reduces:
-        raise UsageError(f"PyTorch has no sum of two {found} tensors, which a rank program needs: give one of {', '.join(TYPES)}")
+        raise UsageError(
+            f"PyTorch has no sum of two {found} tensors, which a rank program needs: give one of {', '.join(TYPES)}"
+        )
     return found
 
 
@@ -202,7 +210,9 @@ def _form(name, collective, program):
 def _in_place(in_place, name, collective, form):
     """Whether the result replaces the input: as wished, or what the call is by nature."""
     if in_place and not _goes_in_place(collective, form):
-        able = [name for row in TABLE if row.before != "nothing" for name, form in row.calls.items() if _goes_in_place(row, form)]
+        able = [
+            name for row in TABLE if row.before != "nothing" for name, form in row.calls.items() if _goes_in_place(row, form)
+        ]
         raise UsageError(f"{name} has no form in place: leave in_place out, or measure one of {', '.join(able)}")
     return form == "one" if in_place is None else bool(in_place)
 

@@ -77,7 +77,9 @@ def read(folder) -> dict[int, list[Entry]]:
             dump = json.loads(path.read_text()) if path.suffix == ".json" else pickle.loads(path.read_bytes())
             records[int(found[1])] = entries_of(dump)
     if not records:
-        raise UsageError(f"{folder} has no dump of a Flight Recorder: expected a file for each rank whose name ends with its number")
+        raise UsageError(
+            f"{folder} has no dump of a Flight Recorder: expected a file for each rank whose name ends with its number"
+        )
     return dict(sorted(records.items()))
 
 

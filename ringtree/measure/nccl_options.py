@@ -33,7 +33,9 @@ ANSWERED = (
     Option("-p", "parallel_init", ("0",), "every rank is a process of its own, and they start at the same time anyway", True),
     Option("-y", "stream_null", ("0",), "PyTorch runs collectives on a stream of its own: leave it out"),
     Option("-G", "cudagraph", ("0",), "nothing is captured in a CUDA graph here: times are those of calls from Python"),
-    Option("-C", "report_cputime", ("0",), "the time is until the result is there, never only the CPU's to launch: leave it out"),
+    Option(
+        "-C", "report_cputime", ("0",), "the time is until the result is there, never only the CPU's to launch: leave it out"
+    ),
     Option("-S", "report_timestamps", ("0",), "the table's head has the time of day, its rows have none", True),
     Option("-a", "average", ("3",), "the slowest rank's time counts, as with -a 3; each rank's own is by_rank in --csv FILE"),
     Option("-R", "local_register", ("0",), "buffers come from PyTorch's allocator and are not registered: leave it out"),
@@ -44,7 +46,7 @@ ANSWERED = (
     Option("-u", "unalign", ("0",), "buffers are aligned as PyTorch aligns them: leave it out"),
     Option("-I", "per_iter_timing", ("0",), "every batch is timed: the table has an interval, --csv FILE quartiles", True),
     Option("-K", "per_iter_skip", ("0",), "give -w, the calls before those that count"),
-)  # fmt: skip
+)
 
 
 def add_to(parser):

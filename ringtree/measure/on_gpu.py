@@ -59,9 +59,12 @@ def _where():
         return found | dict.fromkeys(("device", "gpu", "capability", "cuda", "nccl"))
     mine = torch.cuda.get_device_properties(torch.cuda.current_device())
     return found | {
-        "device": torch.cuda.current_device(), "gpu": mine.name, "capability": 10 * mine.major + mine.minor,
-        "cuda": torch.version.cuda, "nccl": ".".join(map(str, torch.cuda.nccl.version())),
-    }  # fmt: skip
+        "device": torch.cuda.current_device(),
+        "gpu": mine.name,
+        "capability": 10 * mine.major + mine.minor,
+        "cuda": torch.version.cuda,
+        "nccl": ".".join(map(str, torch.cuda.nccl.version())),
+    }
 
 
 def _device():

@@ -19,9 +19,25 @@ BAR_AFTER = 2.0  # seconds before a sweep shows a progress bar
 
 
 def measure(
-    what="all_reduce", sizes=None, *, of=None, op=None, dtype="float", root=0, in_place=None, check=True, warmup=5, calls=None,
-    budget=1.0, stable=0.05, link=None, ranks=None, show=True, timeout=None, **options,
-):  # fmt: skip
+    what="all_reduce",
+    sizes=None,
+    *,
+    of=None,
+    op=None,
+    dtype="float",
+    root=0,
+    in_place=None,
+    check=True,
+    warmup=5,
+    calls=None,
+    budget=1.0,
+    stable=0.05,
+    link=None,
+    ranks=None,
+    show=True,
+    timeout=None,
+    **options,
+):
     """Time a collective for one size after another, print the table, and return it as a DataFrame.
 
     what: a collective of torch.distributed ("all_reduce", "all_gather_into_tensor", …), one of
@@ -54,9 +70,18 @@ def measure(
     that cannot be.
     """
     settings = dict(
-        of=of, op=op, dtype=dtype, root=root, in_place=in_place, check=check,
-        warmup=warmup, calls=calls, budget=budget, stable=stable, link=link,
-    )  # fmt: skip
+        of=of,
+        op=op,
+        dtype=dtype,
+        root=root,
+        in_place=in_place,
+        check=check,
+        warmup=warmup,
+        calls=calls,
+        budget=budget,
+        stable=stable,
+        link=link,
+    )
     from ringtree.measure.table import frame, table_text
 
     crew, speaks = _crew(ranks, timeout)

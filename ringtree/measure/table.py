@@ -11,12 +11,31 @@ from ringtree.errors import UsageError
 
 # Every column of a table, measured or read, in order, and what it holds: seconds, bytes, bytes a second.
 COLUMNS = {
-    "collective": "object", "program": "object", "ranks": "Int64",
-    "size": "int64", "count": "Int64", "type": "object", "redop": "object", "root": "Int64", "in_place": "boolean",
-    "time": "float64", "algbw": "float64", "busbw": "float64", "wrong": "Int64",
-    "min": "float64", "q1": "float64", "q3": "float64", "max": "float64", "low": "float64", "high": "float64",
-    "first": "float64", "batches": "Int64", "calls": "Int64", "stable": "boolean", "by_rank": "object",
-}  # fmt: skip
+    "collective": "object",
+    "program": "object",
+    "ranks": "Int64",
+    "size": "int64",
+    "count": "Int64",
+    "type": "object",
+    "redop": "object",
+    "root": "Int64",
+    "in_place": "boolean",
+    "time": "float64",
+    "algbw": "float64",
+    "busbw": "float64",
+    "wrong": "Int64",
+    "min": "float64",
+    "q1": "float64",
+    "q3": "float64",
+    "max": "float64",
+    "low": "float64",
+    "high": "float64",
+    "first": "float64",
+    "batches": "Int64",
+    "calls": "Int64",
+    "stable": "boolean",
+    "by_rank": "object",
+}
 KIND = "ringtree.measure"  # of a file
 
 
@@ -33,9 +52,9 @@ def frame(rows, attrs=None):
             raise UsageError(f"the time for {row['size']} bytes is {row['time']!r} s: a time must be finite, and not below 0")
         if row["size"] < 0:
             raise UsageError(f"a size is {row['size']} bytes: a size must be 0 or more")
-    table = pandas.DataFrame(
-        {name: pandas.Series([_cell(row.get(name), kind) for row in rows], dtype=kind) for name, kind in COLUMNS.items()}
-    )
+    table = pandas.DataFrame({
+        name: pandas.Series([_cell(row.get(name), kind) for row in rows], dtype=kind) for name, kind in COLUMNS.items()
+    })
     table.attrs = dict(attrs or {})
     return table
 
@@ -69,9 +88,17 @@ def plain_rows(table):
 
 
 HEAD = (
-    ("size", "(B)", 12), ("count", "(elements)", 12), ("type", "", 8), ("redop", "", 6), ("root", "", 5), ("place", "", 6),
-    ("time", "(us)", 8), ("algbw", "(GB/s)", 7), ("busbw", "(GB/s)", 7), ("#wrong", "", 7),
-)  # fmt: skip
+    ("size", "(B)", 12),
+    ("count", "(elements)", 12),
+    ("type", "", 8),
+    ("redop", "", 6),
+    ("root", "", 5),
+    ("place", "", 6),
+    ("time", "(us)", 8),
+    ("algbw", "(GB/s)", 7),
+    ("busbw", "(GB/s)", 7),
+    ("#wrong", "", 7),
+)
 MORE = (("low", "(us)", 8), ("high", "(us)", 8), ("first", "(us)", 8), ("batches", "x calls", 9))
 
 

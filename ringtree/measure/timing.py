@@ -97,9 +97,24 @@ def _device_of(device, group):
 
 
 def time_collective(
-    what, size, *, of=None, op=None, dtype="float", root=0, in_place=None, check=True, warmup=5, calls=None, budget=1.0,
-    stable=0.05, link=None, dist=None, device=None, options=None,
-):  # fmt: skip
+    what,
+    size,
+    *,
+    of=None,
+    op=None,
+    dtype="float",
+    root=0,
+    in_place=None,
+    check=True,
+    warmup=5,
+    calls=None,
+    budget=1.0,
+    stable=0.05,
+    link=None,
+    dist=None,
+    device=None,
+    options=None,
+):
     """Time a collective of `size` bytes; every rank calls this, and every rank returns the same row.
 
     The arguments are those of `ringtree.measure.measure`, for one size. Further ones:
@@ -138,18 +153,28 @@ def time_collective(
     calls = calls or _calls_together(call, min([first, *warm]))
     by_rank, errors, narrow = _batches_until_stable(partial(batch, calls), budget, stable)
     row = {
-        "collective": call.collective.name, "program": call.name, "ranks": ranks,
-        "size": call.size(count, ranks), "count": count, "type": call.dtype if count else "none",
-        "redop": call.op, "root": call.root, "in_place": call.in_place,
-    }  # fmt: skip
-    return row | summary(row["collective"], ranks, row["size"], [max(times) for times in by_rank]) | {
-        "wrong": max(wrong, errors) if check else None,
-        "first": first,
-        "batches": len(by_rank),
-        "calls": calls,
-        "stable": narrow,
-        "by_rank": tuple(median(times) for times in zip(*by_rank)),
-    }  # fmt: skip
+        "collective": call.collective.name,
+        "program": call.name,
+        "ranks": ranks,
+        "size": call.size(count, ranks),
+        "count": count,
+        "type": call.dtype if count else "none",
+        "redop": call.op,
+        "root": call.root,
+        "in_place": call.in_place,
+    }
+    return (
+        row
+        | summary(row["collective"], ranks, row["size"], [max(times) for times in by_rank])
+        | {
+            "wrong": max(wrong, errors) if check else None,
+            "first": first,
+            "batches": len(by_rank),
+            "calls": calls,
+            "stable": narrow,
+            "by_rank": tuple(median(times) for times in zip(*by_rank)),
+        }
+    )
 
 
 def _batches_until_stable(batch, budget, stable):
@@ -205,7 +230,10 @@ def check_settings(warmup, calls, budget, stable) -> None:
     for name, (value, least) in whole.items():
         if isinstance(value, bool) or not isinstance(value, int) or value < least:
             raise UsageError(f"{name}={value!r}: give a whole number of calls, {least} or more")
-    for name, value, unit in (("budget", budget, "seconds for a size"), ("stable", stable, "a part of the median, such as 0.05")):
+    for name, value, unit in (
+        ("budget", budget, "seconds for a size"),
+        ("stable", stable, "a part of the median, such as 0.05"),
+    ):
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value) or not value > 0:
             raise UsageError(f"{name}={value!r}: give {unit}, more than 0")
 

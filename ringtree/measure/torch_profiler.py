@@ -1,10 +1,10 @@
 """Read what torch.profiler saw of a rank as a `Trace`: computing, communicating, exposed.
 
-    with torch.profiler.profile() as profiler:
-        with torch.profiler.record_function("forward"):      # a mark; the time of each is told apart
-            ...
-    trace = torch_profiler.read(profiler, dist, waits=["finish"])
-    trace.time(rank, "compute"), trace.exposed[rank], trace.calls
+with torch.profiler.profile() as profiler:
+    with torch.profiler.record_function("forward"):      # a mark; the time of each is told apart
+        ...
+trace = torch_profiler.read(profiler, dist, waits=["finish"])
+trace.time(rank, "compute"), trace.exposed[rank], trace.calls
 """
 
 import os

@@ -1,11 +1,11 @@
 """Count what a training step holds and calls, also where it is torch's own.
 
-    held(net.parameters())                      # bytes of memory behind these tensors
-    kept_for_backward(net, lambda: loss_of(net, rows))
-    most = watch(net, lambda: {"gradients": [each.grad for each in net.parameters()]})
-    with Calls() as seen:
-        loss.backward()
-    seen.calls                                  # [("reduce_scatter", 791040, 4), …]
+held(net.parameters())                      # bytes of memory behind these tensors
+kept_for_backward(net, lambda: loss_of(net, rows))
+most = watch(net, lambda: {"gradients": [each.grad for each in net.parameters()]})
+with Calls() as seen:
+    loss.backward()
+seen.calls                                  # [("reduce_scatter", 791040, 4), …]
 """
 
 import torch

@@ -117,9 +117,7 @@ def share_out(model, dist, group=None, exchange=Exchange.apply):
     rank, size = dist.get_rank(group), dist.get_world_size(group)
     for layer in layers_of(model):
         if layer.count % size:
-            raise ValueError(
-                f"{layer.count} experts for {size} ranks: give a multiple of {size}"
-            )
+            raise ValueError(f"{layer.count} experts for {size} ranks: give a multiple of {size}")
         here = layer.count // size
         layer.experts = layer.experts[rank * here : (rank + 1) * here]
         layer.dist, layer.group, layer.exchange = dist, group, exchange
@@ -157,9 +155,7 @@ def balance_loss(model, dist=None):
     the ranks' losses is then the loss of the whole batch.
     """
     layers = layers_of(model)
-    counts = torch.stack([
-        torch.bincount(layer.chosen.flatten(), minlength=layer.count) for layer in layers
-    ])
+    counts = torch.stack([torch.bincount(layer.chosen.flatten(), minlength=layer.count) for layer in layers])
     if dist is not None:
         dist.all_reduce(counts)
     shares = counts / counts.sum(1, keepdim=True)

@@ -33,9 +33,7 @@ def interleaved(rank, size, count, chunks=2):
     all ranks once for each chunk. In the middle a round is a forward and a backward.
     """
     if count % size:
-        raise ValueError(
-            f"{count} micro-batches on {size} ranks: give a multiple of {size}"
-        )
+        raise ValueError(f"{count} micro-batches on {size} ranks: give a multiple of {size}")
 
     def nth(kind, n):
         chunk = n // size % chunks

@@ -44,9 +44,9 @@ def flats_of(units, dist, group=None):
 class ZeRO1:
     """Every rank keeps its shard of the optimizer's state; gradients and parameters are whole.
 
-        sharded = ZeRO1(units, dist, partial(torch.optim.AdamW, lr=3e-3))
-        loss.backward()
-        sharded.step()          # and the gradients are zero again
+    sharded = ZeRO1(units, dist, partial(torch.optim.AdamW, lr=3e-3))
+    loss.backward()
+    sharded.step()          # and the gradients are zero again
     """
 
     def __init__(self, units, dist, optimizer):
@@ -118,9 +118,7 @@ class ShardedGradients:
             flat.shard.grad = part if flat.shard.grad is None else flat.shard.grad + part
         self.parts = []
         if self.whole:
-            raise RuntimeError(
-                "a parameter has got no gradient in this backward pass: its unit was never sent"
-            )
+            raise RuntimeError("a parameter has got no gradient in this backward pass: its unit was never sent")
 
     def held(self):
         """All tensors that it has at this moment."""

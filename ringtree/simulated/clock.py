@@ -20,8 +20,20 @@ class Rank:
     """Where one rank stands, or a stream that runs beside it."""
 
     __slots__ = (
-        "clock", "number", "turn", "now", "greenlet", "go_on", "output", "waiting", "in_flight", "polled", "looks", "polls", "idle",
-    )  # fmt: skip
+        "clock",
+        "number",
+        "turn",
+        "now",
+        "greenlet",
+        "go_on",
+        "output",
+        "waiting",
+        "in_flight",
+        "polled",
+        "looks",
+        "polls",
+        "idle",
+    )
 
     def __init__(self, clock, number, turn):
         self.clock = clock

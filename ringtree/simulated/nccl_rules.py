@@ -112,7 +112,9 @@ class _Run:
 
     def _held(self, rank):
         """Whether a program has not ended, or has left something behind that never will."""
-        return self.at[rank] < len(self.issued[rank]) or any(not each.done for _, each in self.issued[rank][: self.at[rank]] if each)
+        return self.at[rank] < len(self.issued[rank]) or any(
+            not each.done for _, each in self.issued[rank][: self.at[rank]] if each
+        )
 
     # -- the operations
 
@@ -217,7 +219,10 @@ class _Report:
             missing = [each for each in ranks if (other := run.running(key, each)) is None or other.kind != "collective"]
             self._why_not(key, missing[0])
             does = "does" if len(missing) == 1 else "do"
-            return f"rank {rank} runs {_named(operation)}, which {name_ranks(missing)} {does} not run  [{_place(operation)}]", missing[0]
+            return (
+                f"rank {rank} runs {_named(operation)}, which {name_ranks(missing)} {does} not run  [{_place(operation)}]",
+                missing[0],
+            )
         entry = run.left[id(operation)][0]
         sends, peer, *_ = entry
         self.rules.append("rendezvous")

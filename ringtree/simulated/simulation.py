@@ -57,7 +57,7 @@ class Simulation:
 
 def simulate(
     program, inputs, machine, *, gamma=0.0, trace=True, checked=False, seconds=60.0, watch=None, rules="gloo", autograd=False
-):  # fmt: skip
+):
     """Run `program(*inputs[rank], dist)` on every rank of `machine`.
 
     program: a rank program. Its output is what it returns, or its first input where it
@@ -101,7 +101,9 @@ def simulate(
         check_same_groups(dists)
     if issued:
         nccl_rules.check(issued)
-    return Simulation([rank.output for rank in clock.ranks], notes.trace(), max(each.now for each in clock.turns), messages.count)
+    return Simulation(
+        [rank.output for rank in clock.ranks], notes.trace(), max(each.now for each in clock.turns), messages.count
+    )
 
 
 def _body(program, dist, entry):

@@ -1,7 +1,7 @@
 """Fit α and β to measured times, so that small and large messages weigh alike.
 
-    fit_line(sizes, times)                      # one link: α + n·β
-    fit_lines(sizes, times)                     # the smaller of several lines, as many as predict best
+fit_line(sizes, times)                      # one link: α + n·β
+fit_lines(sizes, times)                     # the smaller of several lines, as many as predict best
 """
 
 from __future__ import annotations
@@ -137,7 +137,9 @@ def _points(sizes, times, lines: int) -> tuple[np.ndarray, np.ndarray]:
     if not (np.isfinite(sizes).all() and np.isfinite(times).all()):
         raise ValueError("a size or a time is not a finite number; leave out what was not measured.")
     if (times <= 0).any():
-        raise ValueError(f"the time at {sizes[times <= 0][0]:g} bytes is {times[times <= 0][0]:g} s; times must be greater than 0.")
+        raise ValueError(
+            f"the time at {sizes[times <= 0][0]:g} bytes is {times[times <= 0][0]:g} s; times must be greater than 0."
+        )
     if (sizes < 0).any():
         raise ValueError(f"a size is {sizes[sizes < 0][0]:g} bytes; sizes must be 0 or more.")
     if len(np.unique(sizes)) < 2 * lines:

@@ -263,7 +263,10 @@ def _groups(samples):
         some = samples.iloc[places]
         both = ("ring", "tree") if collective == "all_reduce" else ("ring",)
         shape = [some[name].to_numpy(dtype=float) for name in ("size", "ranks", "nodes")]
-        groups.append((places, [seconds_of_calls(collective, algorithm, *shape) for algorithm in ((forced,) if forced else both)]))
+        groups.append((
+            places,
+            [seconds_of_calls(collective, algorithm, *shape) for algorithm in ((forced,) if forced else both)],
+        ))
     return groups
 
 
@@ -291,14 +294,12 @@ def _best_count(samples) -> int:
 def _parameters(logs, covariance, doubt, count) -> pd.DataFrame:
     sure = np.sqrt(np.diag(covariance))
     value, factor = np.exp(logs), np.exp(1.645 * sure)
-    return pd.DataFrame(
-        {
-            "protocol": np.repeat(np.arange(count), len(NAMES)),
-            "parameter": NAMES * count,
-            "value": value,
-            "low": value / factor,
-            "high": value * factor,
-            "unit": UNITS * count,
-            "determined": sure < doubt / 2,
-        }
-    )
+    return pd.DataFrame({
+        "protocol": np.repeat(np.arange(count), len(NAMES)),
+        "parameter": NAMES * count,
+        "value": value,
+        "low": value / factor,
+        "high": value * factor,
+        "unit": UNITS * count,
+        "determined": sure < doubt / 2,
+    })

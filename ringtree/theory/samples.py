@@ -47,12 +47,16 @@ def tidy(samples) -> pd.DataFrame:
         wrong = ~(np.isfinite(column) & (column > 0))
         if wrong.any():
             given = samples[name][wrong].tolist()[0]
-            raise ValueError(f"a sample's {name} is {given!r}; give finite numbers above 0, and leave out what was not measured.")
+            raise ValueError(
+                f"a sample's {name} is {given!r}; give finite numbers above 0, and leave out what was not measured."
+            )
         samples[name] = column if name == "time" else column.astype(np.int64)
     for name, known in (("collective", COLLECTIVES), ("algorithm", ("", "ring", "tree"))):
         wrong = ~samples[name].isin(known)
         if wrong.any():
-            raise ValueError(f"a sample's {name} is {samples[name][wrong].iloc[0]!r}; give one of {', '.join(filter(None, known))}.")
+            raise ValueError(
+                f"a sample's {name} is {samples[name][wrong].iloc[0]!r}; give one of {', '.join(filter(None, known))}."
+            )
     if (samples.ranks < 2).any():
         raise ValueError("a sample has 1 rank, which has nobody to talk to; give samples of 2 ranks or more.")
     if (samples.ranks % samples.nodes).any():

@@ -53,21 +53,27 @@ def ring(rings, lengths, ahead=0, reduces=False):
     lengths: for each ring, the bytes of its chunks.
     """
     for step in range(len(rings[0]) - 1):
-        yield [
-            (rank, ring[(place + 1) % len(ring)], length[(place + ahead - step) % len(ring)])
-            for ring, length in zip(rings, lengths)
-            for place, rank in enumerate(ring)
-        ], reduces
+        yield (
+            [
+                (rank, ring[(place + 1) % len(ring)], length[(place + ahead - step) % len(ring)])
+                for ring, length in zip(rings, lengths)
+                for place, rank in enumerate(ring)
+            ],
+            reduces,
+        )
 
 
 def chain_broadcast(size, root, lengths):
     ranks = [(root + place) % size for place in range(size)]
     for step in range(size - 2 + len(lengths) if size > 1 else 0):
-        yield [
-            (ranks[place], ranks[place + 1], lengths[step - place])
-            for place in range(size - 1)
-            if 0 <= step - place < len(lengths)
-        ], False
+        yield (
+            [
+                (ranks[place], ranks[place + 1], lengths[step - place])
+                for place in range(size - 1)
+                if 0 <= step - place < len(lengths)
+            ],
+            False,
+        )
 
 
 def fold(size):
@@ -97,9 +103,7 @@ def halvings(count, n, itemsize):
 def side_by_side(groups, schedules):
     """Schedules of equally many steps, each in a group of its own, at the same time. groups: the ranks of each."""
     for steps in zip(*schedules):
-        messages = [
-            (group[src], group[dst], nbytes) for group, (some, _) in zip(groups, steps) for src, dst, nbytes in some
-        ]
+        messages = [(group[src], group[dst], nbytes) for group, (some, _) in zip(groups, steps) for src, dst, nbytes in some]
         yield messages, steps[0][1]
 
 
@@ -169,9 +173,7 @@ def bruck_reduce_scatter(p, n, itemsize, options):
     shards = cut(n, p, itemsize) * 2
     for distance in reversed(distances(p)):
         count = min(distance, p - distance)
-        yield [
-            (rank, (rank + distance) % p, sum(shards[rank + distance : rank + distance + count])) for rank in range(p)
-        ], True
+        yield [(rank, (rank + distance) % p, sum(shards[rank + distance : rank + distance + count])) for rank in range(p)], True
 
 
 def rabenseifner_reduce(p, n, itemsize, options):
@@ -187,11 +189,14 @@ def rabenseifner_reduce(p, n, itemsize, options):
     for distance in reversed(distances(len(workers))):
         yield swaps(workers, distance, lambda place, distance=distance: side(place ^ distance, distance)), True
     for distance in distances(len(workers)):
-        yield [
-            (workers[place], workers[place ^ distance], side(place, distance))
-            for place in range(len(workers))
-            if (place ^ goal) % (2 * distance) == distance
-        ], False
+        yield (
+            [
+                (workers[place], workers[place ^ distance], side(place, distance))
+                for place in range(len(workers))
+                if (place ^ goal) % (2 * distance) == distance
+            ],
+            False,
+        )
     yield [(even, odd, n) for even, odd in helped if odd == options["root"]], False
 
 
@@ -326,7 +331,11 @@ def two_level_all_reduce(p, n, itemsize, options, across):
 def node_leader_all_reduce(p, n, itemsize, options):
     r = options["ranks_per_node"]
     trees = [
-        [(node + place + distance, node + place, n) for node in range(0, p, r) for place in range(0, r - distance, 2 * distance)]
+        [
+            (node + place + distance, node + place, n)
+            for node in range(0, p, r)
+            for place in range(0, r - distance, 2 * distance)
+        ]
         for distance in distances(r)
     ]
     for messages in trees:
@@ -338,9 +347,7 @@ def node_leader_all_reduce(p, n, itemsize, options):
 
 def multi_ring_all_reduce(p, n, itemsize, options):
     r = options["ranks_per_node"]
-    rings = [
-        [node + (leaves + 1 + place) % r for node in range(0, p, r) for place in range(r)] for leaves in range(r)
-    ]
+    rings = [[node + (leaves + 1 + place) % r for node in range(0, p, r) for place in range(r)] for leaves in range(r)]
     lengths = [cut(part, p, itemsize) for part in cut(n, r, itemsize)]
     yield from ring(rings, lengths, 0, True)
     yield from ring(rings, lengths, 1)

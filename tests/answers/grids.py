@@ -2,14 +2,14 @@
 
 from . import idling
 
-STEPS = '''
+STEPS = """
 import math
 
 def groups(shape, along):
     step, length = math.prod(shape[along + 1 :]), shape[along]
     firsts = [rank for rank in range(math.prod(shape)) if rank // step % length == 0]
     return [[first + step * place for place in range(length)] for first in firsts]
-'''
+"""
 RINGS = '''
 def swap(dist, out, to, got, source):
     for work in dist.batch_isend_irecv([dist.P2POp(dist.isend, out, to), dist.P2POp(dist.irecv, got, source)]):
@@ -40,29 +40,46 @@ def three_steps(total, columns, dist):
     half_a_ring(shards, row, dist, False)
     return total
 '''
-GRID = RINGS + '''
+GRID = (
+    RINGS
+    + """
 def grid_all_reduce(x, dist, columns):
     return three_steps(x.clone(), columns, dist)
-'''
-NODES = RINGS + '''
+"""
+)
+NODES = (
+    RINGS
+    + """
 def on_nodes(x, dist, ranks_per_node):
     return three_steps(x.clone(), ranks_per_node, dist)
-'''
-TWICE = RINGS + '''
+"""
+)
+TWICE = (
+    RINGS
+    + """
 def grid_all_reduce(x, dist, columns):
     rank, size, total = dist.get_rank(), dist.get_world_size(), x.clone()
     ring(total, [each for each in range(size) if each // columns == rank // columns], dist)
     ring(total, [each for each in range(size) if each % columns == rank % columns], dist)
     return total
-'''
-ALL = RINGS + '''
+"""
+)
+ALL = (
+    RINGS
+    + """
 def NAME(x, dist, OPTION):
     total = x.clone()
     ring(total, list(range(dist.get_world_size())), dist)
     return total
-'''
-ALL_GRID, ALL_NODES = ALL.replace("NAME", "grid_all_reduce").replace("OPTION", "columns"), ALL.replace("NAME", "on_nodes").replace("OPTION", "ranks_per_node")
-STAR = RINGS + '''
+"""
+)
+ALL_GRID, ALL_NODES = (
+    ALL.replace("NAME", "grid_all_reduce").replace("OPTION", "columns"),
+    ALL.replace("NAME", "on_nodes").replace("OPTION", "ranks_per_node"),
+)
+STAR = (
+    RINGS
+    + '''
 def gather(total, members, dist):
     """Every one sends all that it has to every other."""
     at, size, mine = members.index(dist.get_rank()), len(members), total.clone()
@@ -77,6 +94,7 @@ def grid_all_reduce(x, dist, columns):
     gather(total, list(range(rank % columns, size, columns)), dist)
     return total
 '''
+)
 NODES_TWICE = TWICE.replace("grid_all_reduce", "on_nodes").replace("columns", "ranks_per_node")
 
 
@@ -89,44 +107,120 @@ def built_in(name, option):
 
 
 RIGHT = {
-    "groups": {"by steps": STEPS, "as ranges": STEPS.replace("[first + step * place for place in range(length)]", "range(first, first + step * length, step)")},
+    "groups": {
+        "by steps": STEPS,
+        "as ranges": STEPS.replace(
+            "[first + step * place for place in range(length)]", "range(first, first + step * length, step)"
+        ),
+    },
     "grid_all_reduce": {"half rings": GRID},
     "on_nodes": {"half rings": NODES},
 }
 
 WRONG = {
     "groups": {
-        "fractions": (STEPS.replace("first + step * place", "float(first + step * place)"), "a group should hold ranks, whole numbers"),
-        "a rank too many": (STEPS.replace("for first in firsts]", "for first in firsts] + [[math.prod(shape)]]"), "there is no rank 4: the ranks are 0 to 3"),
-        "the first edge runs fastest": (STEPS.replace("shape[along + 1 :]", "shape[:along]"), "a grid of 2 × 2, along edge 1: rank 0 is in the group"),
-        "the edges counted from the end": (STEPS.replace("    step", "    along = len(shape) - 1 - along\n    step"), "rank 0 is in the group"),
-        "always neighbours": ("import math\ndef groups(shape, along):\n    n, k = math.prod(shape), shape[along]\n    return [list(range(i, i + k)) for i in range(0, n, k)]",
-            "a grid of 2 × 2, along edge 0: rank 0 is in the group .0, 1., and should be in .0, 2."),
-        "only the group of rank 0": (STEPS.replace("for first in firsts]", "for first in firsts[:1]]"), "is in 0 groups, and every rank is in one"),
+        "fractions": (
+            STEPS.replace("first + step * place", "float(first + step * place)"),
+            "a group should hold ranks, whole numbers",
+        ),
+        "a rank too many": (
+            STEPS.replace("for first in firsts]", "for first in firsts] + [[math.prod(shape)]]"),
+            "there is no rank 4: the ranks are 0 to 3",
+        ),
+        "the first edge runs fastest": (
+            STEPS.replace("shape[along + 1 :]", "shape[:along]"),
+            "a grid of 2 × 2, along edge 1: rank 0 is in the group",
+        ),
+        "the edges counted from the end": (
+            STEPS.replace("    step", "    along = len(shape) - 1 - along\n    step"),
+            "rank 0 is in the group",
+        ),
+        "always neighbours": (
+            "import math\ndef groups(shape, along):\n    n, k = math.prod(shape), shape[along]\n    return [list(range(i, i + k)) for i in range(0, n, k)]",
+            "a grid of 2 × 2, along edge 0: rank 0 is in the group .0, 1., and should be in .0, 2.",
+        ),
+        "only the group of rank 0": (
+            STEPS.replace("for first in firsts]", "for first in firsts[:1]]"),
+            "is in 0 groups, and every rank is in one",
+        ),
         "too many firsts": (STEPS.replace(" if rank // step % length == 0", ""), "is in 2 groups"),
-        "in another order": (STEPS.replace("return [", "return [").replace("for first in firsts]", "for first in firsts[::-1]]"), "sort them by their first rank"),
+        "in another order": (
+            STEPS.replace("return [", "return [").replace("for first in firsts]", "for first in firsts[::-1]]"),
+            "sort them by their first rank",
+        ),
         "each group backwards": (STEPS.replace("range(length)", "reversed(range(length))"), "in this order"),
-        "two edges exchanged": ("import math\ndef groups(shape, along):\n    return torch.arange(math.prod(shape)).view(shape).transpose(along, -1).reshape(-1, shape[along]).tolist()",
-            r"2 × 2 × 2, along edge 0: the groups begin with ranks \[0, 2, 1, 3\]: sort them"),
-        "only two edges": ("def groups(shape, along):\n    rows, columns = shape if len(shape) == 2 else (1, shape[0])\n    found = [[r * columns + c for c in range(columns)] for r in range(rows)]\n"
-            "    return found if along else [list(each) for each in zip(*found)]", r"a grid of 4, along edge 0: rank 0 is in the group \[0\]"),
-        "a tensor": ("import math\nimport torch\ndef groups(shape, along):\n    return torch.arange(math.prod(shape)).view(shape)", "it should return a list of groups"),
-        "a flat list": ("import math\ndef groups(shape, along):\n    return list(range(math.prod(shape)))", "it should return a list of groups"),
+        "two edges exchanged": (
+            "import math\ndef groups(shape, along):\n    return torch.arange(math.prod(shape)).view(shape).transpose(along, -1).reshape(-1, shape[along]).tolist()",
+            r"2 × 2 × 2, along edge 0: the groups begin with ranks \[0, 2, 1, 3\]: sort them",
+        ),
+        "only two edges": (
+            "def groups(shape, along):\n    rows, columns = shape if len(shape) == 2 else (1, shape[0])\n    found = [[r * columns + c for c in range(columns)] for r in range(rows)]\n"
+            "    return found if along else [list(each) for each in zip(*found)]",
+            r"a grid of 4, along edge 0: rank 0 is in the group \[0\]",
+        ),
+        "a tensor": (
+            "import math\nimport torch\ndef groups(shape, along):\n    return torch.arange(math.prod(shape)).view(shape)",
+            "it should return a list of groups",
+        ),
+        "a flat list": (
+            "import math\ndef groups(shape, along):\n    return list(range(math.prod(shape)))",
+            "it should return a list of groups",
+        ),
         "nothing": ("def groups(shape, along):\n    pass", "it should return a list of groups"),
     },
     "grid_all_reduce": {
-        "a round too many": (idling(GRID, "grid_all_reduce", 1, "options['columns'] > 1", "rank - rank % options['columns'] + (rank + 1) % options['columns']", "rank - rank % options['columns'] + (rank - 1) % options['columns']"), "Not yet at the bound: .* rounds, where"),
+        "a round too many": (
+            idling(
+                GRID,
+                "grid_all_reduce",
+                1,
+                "options['columns'] > 1",
+                "rank - rank % options['columns'] + (rank + 1) % options['columns']",
+                "rank - rank % options['columns'] + (rank - 1) % options['columns']",
+            ),
+            "Not yet at the bound: .* rounds, where",
+        ),
         "along the rows, then the columns, whole vectors": (STAR, "Not yet within the target: .*through the busier port"),
         "two whole rings": (TWICE, "Not yet at the bound: .*through the busier port"),
         "one ring through all": (ALL_GRID, "the sum is right, but a message went from rank 1 .row 0, column 1. to rank 2"),
-        "rows alone": (TWICE.replace("    ring(total, [each for each in range(size) if each % columns == rank % columns], dist)\n", ""), "columns=1: .*the part of rank 1 is missing"),
-        "columns alone": (TWICE.replace("    ring(total, [each for each in range(size) if each // columns == rank // columns], dist)\n", ""), "columns=2: .*the part of rank 1 is missing"),
-        "rows and columns mixed up": (GRID.replace("ring(shards[rank % columns], column", "ring(shards[rank // columns % columns], column"), "rank . returned|which expects"),
-        "columns taken for rows": (TWICE.replace("    rank, size", "    columns = dist.get_world_size() // columns\n    rank, size"), "the sum is right, but a message went from rank"),
-        "the row's sum twice": (TWICE.replace("    ring(total, [each for each in range(size) if each % columns", "    ring(total, [each for each in range(size) if each // columns == rank // columns], dist)\n    ring(total, [each for each in range(size) if each % columns"), "counts 2 times"),
-        "only squares": (TWICE.replace("rank, size, total", "assert columns * columns == dist.get_world_size() or dist.get_world_size() < 4\n    rank, size, total"), "on 6 ranks, .*AssertionError"),
+        "rows alone": (
+            TWICE.replace("    ring(total, [each for each in range(size) if each % columns == rank % columns], dist)\n", ""),
+            "columns=1: .*the part of rank 1 is missing",
+        ),
+        "columns alone": (
+            TWICE.replace("    ring(total, [each for each in range(size) if each // columns == rank // columns], dist)\n", ""),
+            "columns=2: .*the part of rank 1 is missing",
+        ),
+        "rows and columns mixed up": (
+            GRID.replace("ring(shards[rank % columns], column", "ring(shards[rank // columns % columns], column"),
+            "rank . returned|which expects",
+        ),
+        "columns taken for rows": (
+            TWICE.replace("    rank, size", "    columns = dist.get_world_size() // columns\n    rank, size"),
+            "the sum is right, but a message went from rank",
+        ),
+        "the row's sum twice": (
+            TWICE.replace(
+                "    ring(total, [each for each in range(size) if each % columns",
+                "    ring(total, [each for each in range(size) if each // columns == rank // columns], dist)\n    ring(total, [each for each in range(size) if each % columns",
+            ),
+            "counts 2 times",
+        ),
+        "only squares": (
+            TWICE.replace(
+                "rank, size, total",
+                "assert columns * columns == dist.get_world_size() or dist.get_world_size() < 4\n    rank, size, total",
+            ),
+            "on 6 ranks, .*AssertionError",
+        ),
         "a step too few": (GRID.replace("range(size - 1)", "range(size - 2)"), "the part of rank"),
-        "right where it divides": (GRID.replace("total.tensor_split(columns)", "[total[i * (len(total) // columns) : (i + 1) * (len(total) // columns)] for i in range(columns)]"), "on 3 ranks, 4 numbers .*rank . returned"),
+        "right where it divides": (
+            GRID.replace(
+                "total.tensor_split(columns)",
+                "[total[i * (len(total) // columns) : (i + 1) * (len(total) // columns)] for i in range(columns)]",
+            ),
+            "on 3 ranks, 4 numbers .*rank . returned",
+        ),
         "in place": (GRID.replace("x.clone()", "x"), "rank 0 has changed what it was given"),
         "another dtype": (GRID.replace("x.clone()", "x.double()"), "numbers of torch.float64 and was given torch.float32"),
         "a missing wait": (GRID.replace("        work.wait()", "        pass"), "may not have arrived"),
@@ -135,17 +229,44 @@ WRONG = {
     },
     "on_nodes": {
         "one ring through all": (ALL_NODES, "Not yet within the target: on 8 ranks, .*on 2 nodes of 4 ranks"),
-        "whole vectors between the nodes": (NODES_TWICE, "Not yet (within the target|at the bound): on 8 ranks, .*on 2 nodes of 4 ranks"),
-        "nodes of two, whatever they are": (NODES.replace("x.clone(), ranks_per_node", "x.clone(), 2 if dist.get_world_size() % 2 == 0 else 1"), "Not yet (within the target|at the bound): on 8 ranks"),
-        "another shard than the one that is summed": (NODES.replace("ring(shards[rank % columns]", "ring(shards[(rank + 1) % columns]"), "rank . returned|which expects"),
-        "not gathered": (NODES.replace("    half_a_ring(shards, row, dist, False)\n    return", "    return"), "on 2 ranks.*the part of rank . is missing"),
+        "whole vectors between the nodes": (
+            NODES_TWICE,
+            "Not yet (within the target|at the bound): on 8 ranks, .*on 2 nodes of 4 ranks",
+        ),
+        "nodes of two, whatever they are": (
+            NODES.replace("x.clone(), ranks_per_node", "x.clone(), 2 if dist.get_world_size() % 2 == 0 else 1"),
+            "Not yet (within the target|at the bound): on 8 ranks",
+        ),
+        "another shard than the one that is summed": (
+            NODES.replace("ring(shards[rank % columns]", "ring(shards[(rank + 1) % columns]"),
+            "rank . returned|which expects",
+        ),
+        "not gathered": (
+            NODES.replace("    half_a_ring(shards, row, dist, False)\n    return", "    return"),
+            "on 2 ranks.*the part of rank . is missing",
+        ),
         "never between the nodes": (NODES.replace("    ring(shards[rank % columns], column, dist)\n", ""), "the part of rank"),
-        "the other nodes' first ranks alone": (NODES.replace("    ring(shards[rank % columns], column, dist)\n", "    if rank % columns == 0:\n        ring(shards[0], column, dist)\n"), "the part of rank|deadlock"),
-        "ranks dealt out one by one": (NODES.replace("each // columns == rank // columns", "each % columns == rank % columns", 1).replace("if each % columns == rank % columns]\n    shards", "if each // columns == rank // columns]\n    shards").replace(
-            "total.tensor_split(columns)", "total.tensor_split(len(row))").replace("shards[rank % columns], column", "shards[rank // columns], column"), "Not yet at the bound: on 8 ranks"),
+        "the other nodes' first ranks alone": (
+            NODES.replace(
+                "    ring(shards[rank % columns], column, dist)\n",
+                "    if rank % columns == 0:\n        ring(shards[0], column, dist)\n",
+            ),
+            "the part of rank|deadlock",
+        ),
+        "ranks dealt out one by one": (
+            NODES
+            .replace("each // columns == rank // columns", "each % columns == rank % columns", 1)
+            .replace("if each % columns == rank % columns]\n    shards", "if each // columns == rank // columns]\n    shards")
+            .replace("total.tensor_split(columns)", "total.tensor_split(len(row))")
+            .replace("shards[rank % columns], column", "shards[rank // columns], column"),
+            "Not yet at the bound: on 8 ranks",
+        ),
         "in place": (NODES.replace("x.clone()", "x"), "rank 0 has changed what it was given"),
         "a missing wait": (NODES.replace("        work.wait()", "        pass"), "may not have arrived"),
-        "right where it divides": (NODES.replace("total.tensor_split(columns)", "total.view(columns, -1)"), "RuntimeError: shape"),
+        "right where it divides": (
+            NODES.replace("total.tensor_split(columns)", "total.view(columns, -1)"),
+            "RuntimeError: shape",
+        ),
         "the built-in": (built_in("on_nodes", "ranks_per_node"), "it calls a collective of torch's"),
         "the book's": (the_books("on_nodes", "ranks_per_node"), "it calls a collective of torch's"),
     },

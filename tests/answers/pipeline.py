@@ -1,6 +1,6 @@
 """Answers to the lab "Pipeline"."""
 
-CUT = '''
+CUT = """
 def cut(milliseconds, size):
     sums = sorted({sum(milliseconds[i:j]) for i in range(len(milliseconds)) for j in range(i + 1, len(milliseconds) + 1)})
     for most in sums:
@@ -13,7 +13,7 @@ def cut(milliseconds, size):
             room -= each
         if len(counts) == size and max(milliseconds) <= most:
             return counts
-'''
+"""
 CUT_BY_TABLE = '''
 from functools import cache
 
@@ -30,11 +30,11 @@ def cut(milliseconds, size):
         return min(found)
     return list(best(len(milliseconds), size)[1])
 '''
-EVEN = '''
+EVEN = """
 def cut(milliseconds, size):
     count = len(milliseconds)
     return [count * (n + 1) // size - count * n // size for n in range(size)]
-'''
+"""
 GREEDY = '''
 def cut(milliseconds, size):
     """Each stage up to its even share of the time."""
@@ -47,7 +47,9 @@ def cut(milliseconds, size):
         so_far += each
     return counts
 '''
-NEARLY = CUT.replace("def cut", "def best_cut") + '''
+NEARLY = (
+    CUT.replace("def cut", "def best_cut")
+    + '''
 def cut(milliseconds, size):
     """The best cut, but for a layer that lies a stage too far where that costs less than a third."""
     best = best_cut(milliseconds, size)
@@ -63,7 +65,8 @@ def cut(milliseconds, size):
 def slowest(milliseconds, counts):
     return max(sum(milliseconds[sum(counts[:n]) : sum(counts[: n + 1])]) for n in range(len(counts)))
 '''
-ORDERS = '''
+)
+ORDERS = """
 def orders(size, count):
     return [order(rank, size, count) for rank in range(size)]
 
@@ -73,7 +76,7 @@ def order(rank, size, count):
     for i in range(count - ahead):
         texts += [f"F{ahead + i}", f"B{i}"]
     return texts + [f"B{i}" for i in range(count - ahead, count)]
-'''
+"""
 ORDERS_BY_TURNS = '''
 def orders(size, count):
     """By what is held: forward as long as it may, else backward."""
@@ -91,15 +94,15 @@ def orders(size, count):
         found.append(tuple(texts))
     return tuple(found)
 '''
-GPIPE = '''
+GPIPE = """
 def orders(size, count):
     return [[f"{kind}{i}" for kind in "FB" for i in range(count)] for rank in range(size)]
-'''
-ONE_BY_ONE = '''
+"""
+ONE_BY_ONE = """
 def orders(size, count):
     return [[f"{kind}{i}" for i in range(count) for kind in "FB"] for rank in range(size)]
-'''
-STEP = '''
+"""
+STEP = """
 def train_step(stage, count, inputs, loss_of, like, dist):
     rank, size = dist.get_rank(), dist.get_world_size()
     ahead = min(size - 1 - rank, count)
@@ -139,7 +142,7 @@ def train_step(stage, count, inputs, loss_of, like, dist):
             out = x.grad
         got = exchange(out, kind, then)
     return sum(losses) if losses else None
-'''
+"""
 STEP_BY_PHASES = '''
 from collections import deque
 
@@ -240,54 +243,132 @@ RIGHT = {
 
 WRONG = {
     "cut": {
-        "as many layers each": (EVEN, "Not yet within the target: layers of .* ms in . stages: with .* the slowest stage takes . ms, and . ms can be had"),
+        "as many layers each": (
+            EVEN,
+            "Not yet within the target: layers of .* ms in . stages: with .* the slowest stage takes . ms, and . ms can be had",
+        ),
         "an even share": (GREEDY, "Not yet (within the target|at the bound): .*the slowest stage takes"),
         "nearly": (NEARLY, "Not yet at the bound: .*the slowest stage takes"),
-        "an empty stage": ("def cut(milliseconds, size):\n    return [len(milliseconds)] + [0] * (size - 1)", "a stage has one layer at least"),
-        "all the longest first": (CUT.replace("    sums", "    milliseconds = sorted(milliseconds, reverse=True)\n    sums"), "the slowest stage takes"),
-        "where to cut": (CUT.replace("            return counts", "            return [sum(counts[:n]) for n in range(1, size + 1)]"), "give 2 numbers, 2 layers in all"),
-        "the layers of each": (CUT.replace("            return counts", "            return [[1] * each for each in counts]"), "return a list of whole numbers"),
-        "fractions": ("def cut(milliseconds, size):\n    return [len(milliseconds) / size] * size", "return a list of whole numbers"),
-        "one stage too many": (CUT.replace("def cut(milliseconds, size):", "def cut(milliseconds, size):\n    size += 1"), "give 2 numbers|it had|TypeError|returned None"),
-        "forgets that every stage needs a layer": (CUT.replace(" or len(milliseconds) - number == size - len(counts)", ""), "returned None"),
+        "an empty stage": (
+            "def cut(milliseconds, size):\n    return [len(milliseconds)] + [0] * (size - 1)",
+            "a stage has one layer at least",
+        ),
+        "all the longest first": (
+            CUT.replace("    sums", "    milliseconds = sorted(milliseconds, reverse=True)\n    sums"),
+            "the slowest stage takes",
+        ),
+        "where to cut": (
+            CUT.replace("            return counts", "            return [sum(counts[:n]) for n in range(1, size + 1)]"),
+            "give 2 numbers, 2 layers in all",
+        ),
+        "the layers of each": (
+            CUT.replace("            return counts", "            return [[1] * each for each in counts]"),
+            "return a list of whole numbers",
+        ),
+        "fractions": (
+            "def cut(milliseconds, size):\n    return [len(milliseconds) / size] * size",
+            "return a list of whole numbers",
+        ),
+        "one stage too many": (
+            CUT.replace("def cut(milliseconds, size):", "def cut(milliseconds, size):\n    size += 1"),
+            "give 2 numbers|it had|TypeError|returned None",
+        ),
+        "forgets that every stage needs a layer": (
+            CUT.replace(" or len(milliseconds) - number == size - len(counts)", ""),
+            "returned None",
+        ),
         "loops": ("def cut(milliseconds, size):\n    while True:\n        pass", "had not ended"),
     },
     "orders": {
-        "GPipe": (GPIPE, "Not yet within the target: 2 ranks, 2 micro-batches: rank 1 holds 2 micro-batches at once, and 1 will do"),
-        "one at a time": (ONE_BY_ONE, "Not yet at the bound: 2 ranks, 2 micro-batches: the step takes as long as 12 forward passes, and 9 can be had"),
-        "one ahead too few": (ORDERS.replace("size - 1 - rank", "max(0, size - 2 - rank)"), "Not yet at the bound: .*the step takes as long as"),
+        "GPipe": (
+            GPIPE,
+            "Not yet within the target: 2 ranks, 2 micro-batches: rank 1 holds 2 micro-batches at once, and 1 will do",
+        ),
+        "one at a time": (
+            ONE_BY_ONE,
+            "Not yet at the bound: 2 ranks, 2 micro-batches: the step takes as long as 12 forward passes, and 9 can be had",
+        ),
+        "one ahead too few": (
+            ORDERS.replace("size - 1 - rank", "max(0, size - 2 - rank)"),
+            "Not yet at the bound: .*the step takes as long as",
+        ),
         "one ahead too many": (ORDERS.replace("size - 1 - rank", "size - rank"), "Not yet within the target: .*rank . holds"),
         "all alike": (ORDERS.replace("size - 1 - rank", "size - 1"), "Not yet within the target: .*rank 1 holds"),
-        "with the ranks counted from behind": (ORDERS.replace("size - 1 - rank", "rank"), "rank 0 and rank 1 do not get on|Not yet within the target"),
-        "few micro-batches forgotten": (ORDERS.replace("min(size - 1 - rank, count)", "size - 1 - rank"), "give F or B|passes once"),
-        "the last one first": (ORDERS.replace("""[f"B{i}" for i in range(count - ahead, count)]""", """[f"B{i}" for i in reversed(range(count - ahead, count))]"""), "do not get on|Not yet at the bound"),
-        "each rank with an order of its own": ("""
+        "with the ranks counted from behind": (
+            ORDERS.replace("size - 1 - rank", "rank"),
+            "rank 0 and rank 1 do not get on|Not yet within the target",
+        ),
+        "few micro-batches forgotten": (
+            ORDERS.replace("min(size - 1 - rank, count)", "size - 1 - rank"),
+            "give F or B|passes once",
+        ),
+        "the last one first": (
+            ORDERS.replace(
+                """[f"B{i}" for i in range(count - ahead, count)]""",
+                """[f"B{i}" for i in reversed(range(count - ahead, count))]""",
+            ),
+            "do not get on|Not yet at the bound",
+        ),
+        "each rank with an order of its own": (
+            """
 def orders(size, count):
     forward = [f"F{i}" for i in range(count)]
     return [forward + [f"B{i}" for i in range(count)][:: 1 if rank % 2 else -1] for rank in range(size)]
-""", "Not yet|do not get on"),
-        "the last rank backwards": (GPIPE.replace("for rank in range(size)]", "for rank in range(size - 1)] + [[f\"{kind}{i}\" for i in range(count) for kind in \"BF\"]]"), "has B0 before F0"),
-        "receives in another order": (GPIPE.replace("for i in range(count)]", "for i in (range(count) if rank % 2 == 0 else range(count - 1, -1, -1))]"), "Not yet within the target: .*holds"),
-        "waits for one another": ("""
+""",
+            "Not yet|do not get on",
+        ),
+        "the last rank backwards": (
+            GPIPE.replace(
+                "for rank in range(size)]",
+                'for rank in range(size - 1)] + [[f"{kind}{i}" for i in range(count) for kind in "BF"]]',
+            ),
+            "has B0 before F0",
+        ),
+        "receives in another order": (
+            GPIPE.replace("for i in range(count)]", "for i in (range(count) if rank % 2 == 0 else range(count - 1, -1, -1))]"),
+            "Not yet within the target: .*holds",
+        ),
+        "waits for one another": (
+            """
 def orders(size, count):
     if size == 1 or count == 1:
         return [[f"{kind}{i}" for kind in "FB" for i in range(count)]] * size
     good = [[f"{kind}{i}" for i in range(count) for kind in "FB"] for rank in range(size)]
     good[1] = ["F1", "B1", "F0", "B0"] + good[1][4:]
     return good
-""", "rank 0 and rank 1 do not get on: each waits for what the other has further back in its list"),
-        "of one rank alone": ("def orders(size, count):\n    return [f'F{i}' for i in range(count)] + [f'B{i}' for i in range(count)]", "return 1 list, one for each rank|return 2 lists"),
+""",
+            "rank 0 and rank 1 do not get on: each waits for what the other has further back in its list",
+        ),
+        "of one rank alone": (
+            "def orders(size, count):\n    return [f'F{i}' for i in range(count)] + [f'B{i}' for i in range(count)]",
+            "return 1 list, one for each rank|return 2 lists",
+        ),
         "tuples": (ORDERS.replace('f"F{i}"', '("F", i)'), "give F or B and the number of a micro-batch"),
         "stages before": (ORDERS.replace('f"F{i}"', 'f"{rank}F{i}"'), "give F or B and the number of a micro-batch"),
-        "from 1 on": (ORDERS.replace("F{", "F{1 + ").replace("B{", "B{1 + "), "rank 0 takes \\[1\\] forward: each of 1 micro-batch passes once"),
-        "no way back": ("def orders(size, count):\n    return [[f'F{i}' for i in range(count)]] * size", "rank 0 takes \\[\\] backward: each of 1 micro-batch passes once"),
+        "from 1 on": (
+            ORDERS.replace("F{", "F{1 + ").replace("B{", "B{1 + "),
+            "rank 0 takes \\[1\\] forward: each of 1 micro-batch passes once",
+        ),
+        "no way back": (
+            "def orders(size, count):\n    return [[f'F{i}' for i in range(count)]] * size",
+            "rank 0 takes \\[\\] backward: each of 1 micro-batch passes once",
+        ),
         "loops": ("def orders(size, count):\n    while True:\n        pass", "had not ended"),
     },
     "train_step": {
-        "GPipe": (GPIPE_STEP, "Not yet at the bound: on 2 ranks, .*3 micro-batches: [12] micro-batch(es)? more than p − r on a rank|Not yet at the bound: .*more than p − r on a rank, where 0 are enough"),
+        "GPipe": (
+            GPIPE_STEP,
+            "Not yet at the bound: on 2 ranks, .*3 micro-batches: [12] micro-batch(es)? more than p − r on a rank|Not yet at the bound: .*more than p − r on a rank, where 0 are enough",
+        ),
         "all forward, message by message": (WAITING, "Not yet"),
-        "one at a time": (STEP.replace("    ahead = min(size - 1 - rank, count)\n", "    ahead = 0\n"), "Not yet within the target: .*from the first start to the last end"),
-        "one ahead too few": (STEP.replace("min(size - 1 - rank, count)", "min(max(0, size - 2 - rank), count)"), "Not yet (within the target|at the bound): .*from the first start to the last end"),
+        "one at a time": (
+            STEP.replace("    ahead = min(size - 1 - rank, count)\n", "    ahead = 0\n"),
+            "Not yet within the target: .*from the first start to the last end",
+        ),
+        "one ahead too few": (
+            STEP.replace("min(size - 1 - rank, count)", "min(max(0, size - 2 - rank), count)"),
+            "Not yet (within the target|at the bound): .*from the first start to the last end",
+        ),
         "losses added": (STEP.replace(" / count", ""), "3 micro-batches: rank 0 has as gradient"),
         "the loss of the last": (STEP.replace("sum(losses)", "losses[-1] * count"), "rank 1 has as loss"),
         "the loss a number": (STEP.replace("sum(losses)", "float(sum(losses))"), "it returned float on the last rank"),
@@ -295,49 +376,98 @@ def orders(size, count):
         "no gradient for what came": (STEP.replace("got.requires_grad_()", "got"), "AttributeError|NoneType|rank . "),
         "the first loss again": (STEP.replace("loss_of(y, i)", "loss_of(y, 0)"), "3 micro-batches: rank 0 has as gradient"),
         "backward in the other order": (STEP.replace("held.pop(i)", "held.pop(max(held))"), "rank 0 has as gradient"),
-        "the first rank alone right": (STEP.replace("got.requires_grad_()", "torch.ones_like(got).requires_grad_()"), "has as gradient"),
-        "send, then receive": (STEP.replace("""        for work in dist.batch_isend_irecv(batch) if batch else ():
+        "the first rank alone right": (
+            STEP.replace("got.requires_grad_()", "torch.ones_like(got).requires_grad_()"),
+            "has as gradient",
+        ),
+        "send, then receive": (
+            STEP.replace(
+                """        for work in dist.batch_isend_irecv(batch) if batch else ():
             work.wait()
-""", """        if out is not None and 0 <= to < size:
+""",
+                """        if out is not None and 0 <= to < size:
             dist.send(out, to)
         if got is not None:
             dist.recv(got, source)
-"""), "deadlock"),
-        "isend, then receive": (STEP.replace("""        for work in dist.batch_isend_irecv(batch) if batch else ():
+""",
+            ),
+            "deadlock",
+        ),
+        "isend, then receive": (
+            STEP.replace(
+                """        for work in dist.batch_isend_irecv(batch) if batch else ():
             work.wait()
-""", """        works = []
+""",
+                """        works = []
         if out is not None and 0 <= to < size:
             works.append(dist.isend(out, to))
         if got is not None:
             works.append(dist.irecv(got, source))
         for work in works:
             work.wait()
-"""), "deadlock by NCCL's rules"),
-        "one message after the other": (STEP.replace("""        for work in dist.batch_isend_irecv(batch) if batch else ():
+""",
+            ),
+            "deadlock by NCCL's rules",
+        ),
+        "one message after the other": (
+            STEP.replace(
+                """        for work in dist.batch_isend_irecv(batch) if batch else ():
             work.wait()
-""", """        calls = []
+""",
+                """        calls = []
         if out is not None and 0 <= to < size:
             calls.append((kind, dist.send, out, to))
         if got is not None:
             calls.append((then[0], dist.recv, got, source))
         for _, call, tensor, peer in sorted(calls, key=lambda each: each[0] == "B"):
             call(tensor, peer)
-"""), "Not yet at the bound: .*from the first start to the last end"),
+""",
+            ),
+            "Not yet at the bound: .*from the first start to the last end",
+        ),
         "a missing wait": (STEP.replace("            work.wait()\n", "            pass\n"), "may not have arrived"),
-        "whole batches": (STEP.replace("def train_step(stage, count, inputs, loss_of, like, dist):", "def train_step(stage, count, inputs, loss_of, like, dist):\n    rows = like.shape[0]\n    like = torch.cat([like] * 2)").replace("out = y.detach()", "out = torch.cat([y.detach()] * 2) if y.dim() == 2 else None").replace("got.requires_grad_()", "got[:rows].clone().requires_grad_()").replace("y.backward(got if", "y.backward(got[:rows] if").replace("out = x.grad", "out = torch.cat([x.grad] * 2)"), "Not yet within the target: .*through the busier port"),
-        "another dtype": (STEP.replace("            out = y.detach()", "            out = y.detach().float().double()"), "has as (gradient|loss)"),
-        "everything one rank too far": (STEP.replace("to = rank + 1 if", "to = rank + 2 if"), "can never finish|deadlock|waits"),
-        "a barrier in every turn": (STEP.replace("    got = exchange(None", "    dist.barrier()\n    got = exchange(None"), "calls a collective of torch's"),
-        "state between calls": (STEP.replace("def train_step", "losses = []\ndef train_step").replace("held, losses = {}, []", "held = {}"), "has as loss"),
-        "the chapter's": ("""
+        "whole batches": (
+            STEP
+            .replace(
+                "def train_step(stage, count, inputs, loss_of, like, dist):",
+                "def train_step(stage, count, inputs, loss_of, like, dist):\n    rows = like.shape[0]\n    like = torch.cat([like] * 2)",
+            )
+            .replace("out = y.detach()", "out = torch.cat([y.detach()] * 2) if y.dim() == 2 else None")
+            .replace("got.requires_grad_()", "got[:rows].clone().requires_grad_()")
+            .replace("y.backward(got if", "y.backward(got[:rows] if")
+            .replace("out = x.grad", "out = torch.cat([x.grad] * 2)"),
+            "Not yet within the target: .*through the busier port",
+        ),
+        "another dtype": (
+            STEP.replace("            out = y.detach()", "            out = y.detach().float().double()"),
+            "has as (gradient|loss)",
+        ),
+        "everything one rank too far": (
+            STEP.replace("to = rank + 1 if", "to = rank + 2 if"),
+            "can never finish|deadlock|waits",
+        ),
+        "a barrier in every turn": (
+            STEP.replace("    got = exchange(None", "    dist.barrier()\n    got = exchange(None"),
+            "calls a collective of torch's",
+        ),
+        "state between calls": (
+            STEP.replace("def train_step", "losses = []\ndef train_step").replace("held, losses = {}, []", "held = {}"),
+            "has as loss",
+        ),
+        "the chapter's": (
+            """
 from ringtree.parallel import pipeline
 def train_step(stage, count, inputs, loss_of, like, dist):
     rank, size = dist.get_rank(), dist.get_world_size()
     rounds = pipeline.one_f_one_b(rank, size, count)
     losses = pipeline.step(rounds, {rank: stage}, size, inputs if rank == 0 else [None] * count, loss_of, like, dist)
     return sum(losses) / count if losses else None
-""", "here you are to write it yourself"),
-        "the time taken away": (STEP.replace("def train_step", "def with_time") + """
+""",
+            "here you are to write it yourself",
+        ),
+        "the time taken away": (
+            STEP.replace("def train_step", "def with_time")
+            + """
 from ringtree import compute
 from ringtree.labs.training import nets
 def train_step(*given):
@@ -346,8 +476,13 @@ def train_step(*given):
         return with_time(*given)
     finally:
         nets.compute = compute
-""", "leave alone what the layers do there"),
-        "rank 0 does not come": (STEP.replace("    got = exchange(None", "    if rank == 0:\n        return\n    got = exchange(None"), "has as gradient|can never finish|deadlock"),
+""",
+            "leave alone what the layers do there",
+        ),
+        "rank 0 does not come": (
+            STEP.replace("    got = exchange(None", "    if rank == 0:\n        return\n    got = exchange(None"),
+            "has as gradient|can never finish|deadlock",
+        ),
         "loops": (STEP.replace("    held, losses", "    while True:\n        pass\n    held, losses"), "had not ended after"),
     },
 }

@@ -27,7 +27,7 @@ def ordered_reduce(x, dist, root, combine):
         width *= 2
     return mine
 '''
-CHAIN = '''
+CHAIN = """
 def ordered_reduce(x, dist, root, combine):
     rank, size = dist.get_rank(), dist.get_world_size()
     mine, got = x.clone(), torch.empty_like(x)
@@ -42,7 +42,7 @@ def ordered_reduce(x, dist, root, combine):
         if rank == root:
             dist.recv(mine, size - 1)
     return mine
-'''
+"""
 HALVES = '''
 def long_reduce(x, dist, root):
     """In the root's own numbering, with a trail of what was kept and given away."""
@@ -78,7 +78,7 @@ def long_reduce(x, dist, root):
             part.copy_(more)
     return total
 '''
-RING = '''
+RING = """
 def long_reduce(x, dist, root):
     rank, size = dist.get_rank(), dist.get_world_size()
     total = x.clone()
@@ -95,8 +95,8 @@ def long_reduce(x, dist, root):
         if other != root and rank == root:
             dist.recv(chunks[other], other)
     return total
-'''
-TREE = '''
+"""
+TREE = """
 def long_reduce(x, dist, root):
     size = dist.get_world_size()
     place, total, got, far = (dist.get_rank() - root) % size, x.clone(), torch.empty_like(x), 1
@@ -109,9 +109,9 @@ def long_reduce(x, dist, root):
             total += got
         far *= 2
     return total
-'''
+"""
 BUILT = "it calls a collective of torch's"
-ITSELF = '''
+ITSELF = """
 def ordered_reduce(x, dist, root, combine):
     rank = dist.get_rank()
     def value(first, end, head):
@@ -129,15 +129,18 @@ def ordered_reduce(x, dist, root, combine):
             mine = combine(mine, got) if head == left else combine(got, mine)
         return mine
     return value(0, dist.get_world_size(), root)
-'''
+"""
 
-SWAPPED = BLOCKS.replace("                dist.send(mine, partner)\n", "                both(mine, torch.empty_like(x), partner, dist)\n").replace(
-    "            dist.recv(got, partner)\n", "            both(mine, got, partner, dist)\n"
-) + '''
+SWAPPED = (
+    BLOCKS.replace(
+        "                dist.send(mine, partner)\n", "                both(mine, torch.empty_like(x), partner, dist)\n"
+    ).replace("            dist.recv(got, partner)\n", "            both(mine, got, partner, dist)\n")
+    + """
 def both(out, got, partner, dist):
     for work in dist.batch_isend_irecv([dist.P2POp(dist.isend, out, partner), dist.P2POp(dist.irecv, got, partner)]):
         work.wait()
-'''
+"""
+)
 RIGHT = {
     "ordered_reduce": {
         "blocks that double": BLOCKS,
@@ -150,39 +153,97 @@ WRONG = {
     "ordered_reduce": {
         "partners swap": (SWAPPED, "Not yet at the bound: .* messages, where"),
         "a chain": (CHAIN, "Not yet at the bound: on . ranks"),
-        "what comes first": (BLOCKS.replace("combine(mine, got) if block < other else combine(got, mine)", "combine(got, mine)"), "rank . returned"),
-        "mine first": (BLOCKS.replace("combine(mine, got) if block < other else combine(got, mine)", "combine(mine, got)"), "root=1.* rank . returned"),
-        "counted from the root": (TREE.replace("long_reduce(x, dist, root)", "ordered_reduce(x, dist, root, combine)").replace("total += got", "total = combine(total, got)"), "rank . returned"),
+        "what comes first": (
+            BLOCKS.replace("combine(mine, got) if block < other else combine(got, mine)", "combine(got, mine)"),
+            "rank . returned",
+        ),
+        "mine first": (
+            BLOCKS.replace("combine(mine, got) if block < other else combine(got, mine)", "combine(mine, got)"),
+            "root=1.* rank . returned",
+        ),
+        "counted from the root": (
+            TREE.replace("long_reduce(x, dist, root)", "ordered_reduce(x, dist, root, combine)").replace(
+                "total += got", "total = combine(total, got)"
+            ),
+            "rank . returned",
+        ),
         "only to root 0": (BLOCKS.replace("    rank, size", "    root = 0\n    rank, size"), "root=1.*rank . returned"),
         "right for powers of two": (BLOCKS.replace("        if other * width < size:", "        if True:"), "on 3 ranks.*"),
-        "added": (BLOCKS.replace("combine(mine, got) if block < other else combine(got, mine)", "mine + got"), "rank . returned"),
-        "in place": (BLOCKS.replace("    mine, width = x.clone(), 1", "    mine, width = x, 1").replace("mine = combine(mine, got)", "mine[:] = combine(mine, got)").replace("mine = mine[:]", "mine[:]").replace("            mine[:] = combine(mine, got) if", "            mine[:] = combine(mine, got) if"), "rank 0 has changed what it was given"),
+        "added": (
+            BLOCKS.replace("combine(mine, got) if block < other else combine(got, mine)", "mine + got"),
+            "rank . returned",
+        ),
+        "in place": (
+            BLOCKS
+            .replace("    mine, width = x.clone(), 1", "    mine, width = x, 1")
+            .replace("mine = combine(mine, got)", "mine[:] = combine(mine, got)")
+            .replace("mine = mine[:]", "mine[:]")
+            .replace("            mine[:] = combine(mine, got) if", "            mine[:] = combine(mine, got) if"),
+            "rank 0 has changed what it was given",
+        ),
         "one rank forgotten": (BLOCKS.replace("while width < size:", "while 2 * width < size:"), "on 2 ranks.*rank . returned"),
-        "in float32": (BLOCKS.replace("x.clone()", "x.float()").replace("empty_like(x)", "empty_like(mine)"), "numbers of torch.float32 and was given torch"),
+        "in float32": (
+            BLOCKS.replace("x.clone()", "x.float()").replace("empty_like(x)", "empty_like(mine)"),
+            "numbers of torch.float32 and was given torch",
+        ),
         "never waited for": (BLOCKS.replace("dist.send(mine, partner)", "dist.isend(mine, partner)"), "wait"),
         "received into what it sends": (BLOCKS.replace("combine(mine, got) if", "combine(got, got) if"), "rank . returned"),
-        "the built-in": ("def ordered_reduce(x, dist, root, combine):\n    mine = x.clone()\n    dist.reduce(mine, dst=root)\n    return mine", BUILT),
-        "all to the root": ('def ordered_reduce(x, dist, root, combine):\n    mine, size = x.clone(), dist.get_world_size()\n    if dist.get_rank() != root:\n        dist.send(mine, root)\n        return mine\n    all = [mine if r == root else torch.empty_like(x) for r in range(size)]\n    for r in range(size):\n        if r != root:\n            dist.recv(all[r], r)\n    out = all[0]\n    for each in all[1:]:\n        out = combine(out, each)\n    return out',
-            "Not yet at the bound: on 4 ranks|Not yet at the bound: on 3 ranks"),
+        "the built-in": (
+            "def ordered_reduce(x, dist, root, combine):\n    mine = x.clone()\n    dist.reduce(mine, dst=root)\n    return mine",
+            BUILT,
+        ),
+        "all to the root": (
+            "def ordered_reduce(x, dist, root, combine):\n    mine, size = x.clone(), dist.get_world_size()\n    if dist.get_rank() != root:\n        dist.send(mine, root)\n        return mine\n    all = [mine if r == root else torch.empty_like(x) for r in range(size)]\n    for r in range(size):\n        if r != root:\n            dist.recv(all[r], r)\n    out = all[0]\n    for each in all[1:]:\n        out = combine(out, each)\n    return out",
+            "Not yet at the bound: on 4 ranks|Not yet at the bound: on 3 ranks",
+        ),
     },
     "long_reduce": {
         "two rounds too many": (idling(HALVES, "long_reduce", 2), "Not yet at the bound: .* on this link, where"),
-        "the first work alone": (HALVES.replace("        for work in dist.batch", "        works = dist.batch").replace("for entry in entries]):\n            work.wait()", "for entry in entries])\n        works[0].wait()"), "on 4 ranks, .*run once more: rank . reads the buffer for a message"),
+        "the first work alone": (
+            HALVES.replace("        for work in dist.batch", "        works = dist.batch").replace(
+                "for entry in entries]):\n            work.wait()", "for entry in entries])\n        works[0].wait()"
+            ),
+            "on 4 ranks, .*run once more: rank . reads the buffer for a message",
+        ),
         "the whole tensor up a tree": (TREE, "Not yet within the target: on 8 ranks"),
         "a ring, then one after the other": (RING, "Not yet within the target: on 8 ranks, .* on this link, where"),
-        "only to root 0": (HALVES.replace("(rank - root) % size", "rank").replace("(place + root) % size", "place"), "rank . returned"),
+        "only to root 0": (
+            HALVES.replace("(rank - root) % size", "rank").replace("(place + root) % size", "place"),
+            "rank . returned",
+        ),
         "one halving alone": (HALVES.replace("while count > 1:", "while count == size:"), "on 4 ranks, .*rank . returned"),
-        "partners counted from rank 0": (HALVES.replace("place + count if lower else place - count", "(place + count if lower else place - count) - root"), "root=1: .*deadlock|rank"),
-        "halves mixed up": (HALVES.replace("keep, give = (first, first + count) if lower", "keep, give = (first + count, first) if lower"), "rank . returned|bytes|deadlock"),
+        "partners counted from rank 0": (
+            HALVES.replace("place + count if lower else place - count", "(place + count if lower else place - count) - root"),
+            "root=1: .*deadlock|rank",
+        ),
+        "halves mixed up": (
+            HALVES.replace("keep, give = (first, first + count) if lower", "keep, give = (first + count, first) if lower"),
+            "rank . returned|bytes|deadlock",
+        ),
         "not gathered": (HALVES.replace("reversed(trail)", "[]"), "rank . returned"),
         "gathered in the wrong order": (HALVES.replace("reversed(trail)", "trail"), "rank . returned|deadlock|bytes"),
         "in place": (HALVES.replace("total, place = x.clone()", "total, place = x"), "rank 0 has changed what it was given"),
         "added twice": (HALVES.replace("part += more", "part += 2 * more"), "counts 2 times"),
         "a missing wait": (HALVES.replace("            work.wait()", "            pass"), "may not have arrived|wait"),
-        "right where p divides n": (HALVES.replace("total.tensor_split(size)", "total.split(len(total) // size or 1)"), "on . ranks"),
+        "right where p divides n": (
+            HALVES.replace("total.tensor_split(size)", "total.split(len(total) // size or 1)"),
+            "on . ranks",
+        ),
         "another dtype": (HALVES.replace("x.clone()", "x.clone().float()"), "numbers of torch.float32 and was given torch"),
-        "the built-in": ("def long_reduce(x, dist, root):\n    y = x.clone()\n    dist.reduce(y, dst=root)\n    return y", BUILT),
-        "the book's": ("from ringtree.algorithms import rabenseifner_reduce\ndef long_reduce(x, dist, root):\n    y = x.clone()\n    rabenseifner_reduce(y, dist, root)\n    return y", BUILT),
-        "state between calls": (HALVES.replace("def long", "kept = {}\ndef long").replace("total, place = x.clone()", "total, place = kept.setdefault((dist.get_rank(), dist.get_world_size(), x.shape, x.dtype), x.clone())"), "rank . returned"),
+        "the built-in": (
+            "def long_reduce(x, dist, root):\n    y = x.clone()\n    dist.reduce(y, dst=root)\n    return y",
+            BUILT,
+        ),
+        "the book's": (
+            "from ringtree.algorithms import rabenseifner_reduce\ndef long_reduce(x, dist, root):\n    y = x.clone()\n    rabenseifner_reduce(y, dist, root)\n    return y",
+            BUILT,
+        ),
+        "state between calls": (
+            HALVES.replace("def long", "kept = {}\ndef long").replace(
+                "total, place = x.clone()",
+                "total, place = kept.setdefault((dist.get_rank(), dist.get_world_size(), x.shape, x.dtype), x.clone())",
+            ),
+            "rank . returned",
+        ),
     },
 }

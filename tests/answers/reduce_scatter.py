@@ -2,12 +2,14 @@
 
 from . import idling
 
-SWAP = '''
+SWAP = """
 def swap(dist, out, to, got, source):
     for work in dist.batch_isend_irecv([dist.P2POp(dist.isend, out, to), dist.P2POp(dist.irecv, got, source)]):
         work.wait()
-'''
-RING = SWAP + '''
+"""
+RING = (
+    SWAP
+    + """
 def ring_reduce_scatter(x, dist):
     rank, size = dist.get_rank(), dist.get_world_size()
     shards = x.tensor_split(size)
@@ -18,8 +20,11 @@ def ring_reduce_scatter(x, dist):
         swap(dist, carried, (rank + 1) % size, got, (rank - 1) % size)
         carried = mine + got
     return carried
-'''
-BRUCK = SWAP + '''
+"""
+)
+BRUCK = (
+    SWAP
+    + """
 def bruck_reduce_scatter(x, dist):
     rank, size = dist.get_rank(), dist.get_world_size()
     sums = {away: x.tensor_split(size)[(rank + away) % size].clone() for away in range(size)}
@@ -32,8 +37,11 @@ def bruck_reduce_scatter(x, dist):
         for away, part in zip(kept, got.split([len(sums[away]) for away in kept])):
             sums[away] = sums[away] + part
     return sums[0]
-'''
-DIRECT = SWAP + '''
+"""
+)
+DIRECT = (
+    SWAP
+    + """
 def NAME(x, dist):
     rank, size = dist.get_rank(), dist.get_world_size()
     shards = x.tensor_split(size)
@@ -43,8 +51,11 @@ def NAME(x, dist):
         swap(dist, shards[(rank + step) % size].clone(), (rank + step) % size, got, (rank - step) % size)
         mine += got
     return mine
-'''
-ROUND = SWAP + '''
+"""
+)
+ROUND = (
+    SWAP
+    + """
 def NAME(x, dist):
     rank, size = dist.get_rank(), dist.get_world_size()
     total, mine = x.clone(), x.clone()
@@ -53,8 +64,11 @@ def NAME(x, dist):
         swap(dist, mine, (rank + 1) % size, got, (rank - 1) % size)
         total, mine = total + got, got
     return total.tensor_split(size)[rank].clone()
-'''
-HALVING = SWAP + '''
+"""
+)
+HALVING = (
+    SWAP
+    + """
 def bruck_reduce_scatter(x, dist):
     rank, size = dist.get_rank(), dist.get_world_size()
     total, distance, first, end = x.clone(), size // 2, 0, size
@@ -71,7 +85,8 @@ def bruck_reduce_scatter(x, dist):
         first, end = (middle, end) if rank & distance else (first, middle)
         distance //= 2
     return total[cuts[rank] : cuts[rank + 1]].clone()
-'''
+"""
+)
 
 
 def built_in(name):
@@ -93,54 +108,128 @@ def {name}(x, dist):
 """
 
 
-TWICE = RING.replace("        got = torch.empty_like(mine)\n", """        if step == size - 2:
+TWICE = RING.replace(
+    "        got = torch.empty_like(mine)\n",
+    """        if step == size - 2:
             carried, mine = torch.cat([carried, carried]), torch.cat([mine, mine])
         got = torch.empty_like(mine)
-""").replace("return carried", "return carried[: len(shards[rank])]")
+""",
+).replace("return carried", "return carried[: len(shards[rank])]")
 RIGHT = {
-    "ring_reduce_scatter": {"one shard carried along": RING, "straight to its owner": DIRECT.replace("NAME", "ring_reduce_scatter")},
+    "ring_reduce_scatter": {
+        "one shard carried along": RING,
+        "straight to its owner": DIRECT.replace("NAME", "ring_reduce_scatter"),
+    },
     "bruck_reduce_scatter": {"a dictionary of places": BRUCK},
 }
 
 WRONG = {
     "ring_reduce_scatter": {
-        "a round too many": (idling(RING, "ring_reduce_scatter", 1), "Not yet at the bound: .* 2 rounds, where 1 (is|are) enough"),
+        "a round too many": (
+            idling(RING, "ring_reduce_scatter", 1),
+            "Not yet at the bound: .* 2 rounds, where 1 (is|are) enough",
+        ),
         "the last shard twice": (TWICE, "Not yet at the bound: on 2 ranks, .* through the busier port"),
-        "the first work alone": (RING.replace("    for work in dist.batch", "    works = dist.batch").replace("source)]):\n        work.wait()", "source)])\n    works[0].wait()"), "on 3 ranks, .*run once more: rank . reads the buffer for a message"),
-        "the shards of the all-reduce's ring": (RING.replace("(rank - 1) % size].clone()", "rank].clone()").replace("rank - step - 2", "rank - step - 1"), "rank . returned|which expects"),
+        "the first work alone": (
+            RING.replace("    for work in dist.batch", "    works = dist.batch").replace(
+                "source)]):\n        work.wait()", "source)])\n    works[0].wait()"
+            ),
+            "on 3 ranks, .*run once more: rank . reads the buffer for a message",
+        ),
+        "the shards of the all-reduce's ring": (
+            RING.replace("(rank - 1) % size].clone()", "rank].clone()").replace("rank - step - 2", "rank - step - 1"),
+            "rank . returned|which expects",
+        ),
         "off by one in what is added": (RING.replace("rank - step - 2", "rank - step - 3"), "rank . returned|which expects"),
         "a step too few": (RING.replace("range(size - 1)", "range(max(size - 2, 0))"), "the part of rank|rank . returned"),
         "a step too many": (RING.replace("range(size - 1)", "range(size)"), "counts 2 times|rank . returned|which expects"),
         "whole tensors": (ROUND.replace("NAME", "ring_reduce_scatter"), "Not yet within the target: on 3 ranks"),
-        "the whole sum": (ROUND.replace("NAME", "ring_reduce_scatter").replace("total.tensor_split(size)[rank].clone()", "total"), r"shape \(2,\) and should return \(1,\)"),
-        "in place": (RING.replace("carried = mine + got", "mine += got\n        carried = mine"), "rank 0 has changed what it was given"),
-        "right where p divides n": (RING.replace("x.tensor_split(size)", "x[: len(x) // size * size].view(size, -1)"), r"on 2 ranks, 5 numbers .*rank . returned"),
+        "the whole sum": (
+            ROUND.replace("NAME", "ring_reduce_scatter").replace("total.tensor_split(size)[rank].clone()", "total"),
+            r"shape \(2,\) and should return \(1,\)",
+        ),
+        "in place": (
+            RING.replace("carried = mine + got", "mine += got\n        carried = mine"),
+            "rank 0 has changed what it was given",
+        ),
+        "right where p divides n": (
+            RING.replace("x.tensor_split(size)", "x[: len(x) // size * size].view(size, -1)"),
+            r"on 2 ranks, 5 numbers .*rank . returned",
+        ),
         "right for powers of two": (HALVING.replace("bruck", "ring"), "on 3 ranks, "),
         "a missing wait": (RING.replace("        work.wait()", "        pass"), "may not have arrived"),
-        "another dtype": (RING.replace("x.tensor_split(size)", "x.float().tensor_split(size)"), "numbers of torch.float32 and was given torch.int64"),
+        "another dtype": (
+            RING.replace("x.tensor_split(size)", "x.float().tensor_split(size)"),
+            "numbers of torch.float32 and was given torch.int64",
+        ),
         "the built-in": (built_in("ring_reduce_scatter"), "it calls a collective of torch's"),
         "the book's": (the_books("ring_reduce_scatter"), "it calls a collective of torch's"),
-        "one message too many": (RING.replace("    carried =", "    if rank == 1:\n        dist.isend(x, 0)\n    carried =", 1), "rank 1|from rank 1"),
-        "state between calls": (RING.replace("def ring", "kept = {}\ndef ring").replace("shards = x.tensor", "x = kept.setdefault((rank, size, len(x), x.dtype), x.clone())\n    shards = x.tensor").replace(
-            "carried = mine + got", "mine += got\n        carried = mine"), r"on 3 ranks, .*run once more: rank . returned .* and should return \[30\]"),
+        "one message too many": (
+            RING.replace("    carried =", "    if rank == 1:\n        dist.isend(x, 0)\n    carried =", 1),
+            "rank 1|from rank 1",
+        ),
+        "state between calls": (
+            RING
+            .replace("def ring", "kept = {}\ndef ring")
+            .replace(
+                "shards = x.tensor", "x = kept.setdefault((rank, size, len(x), x.dtype), x.clone())\n    shards = x.tensor"
+            )
+            .replace("carried = mine + got", "mine += got\n        carried = mine"),
+            r"on 3 ranks, .*run once more: rank . returned .* and should return \[30\]",
+        ),
     },
     "bruck_reduce_scatter": {
-        "a round too many": (idling(BRUCK, "bruck_reduce_scatter", 1), "Not yet at the bound: .* 2 rounds, where 1 (is|are) enough"),
-        "a list in a message": (BRUCK.replace("torch.cat([sums.pop(away) for away in leaving])", "[sums.pop(away) for away in leaving]"), "rank . gives a message a list: give it one tensor"),
-        "the ring": (RING.replace("def ring", "def bruck"), "Not yet within the target: on 4 ranks.*: 3 rounds|Not yet within the target: on [78] ranks"),
+        "a round too many": (
+            idling(BRUCK, "bruck_reduce_scatter", 1),
+            "Not yet at the bound: .* 2 rounds, where 1 (is|are) enough",
+        ),
+        "a list in a message": (
+            BRUCK.replace("torch.cat([sums.pop(away) for away in leaving])", "[sums.pop(away) for away in leaving]"),
+            "rank . gives a message a list: give it one tensor",
+        ),
+        "the ring": (
+            RING.replace("def ring", "def bruck"),
+            "Not yet within the target: on 4 ranks.*: 3 rounds|Not yet within the target: on [78] ranks",
+        ),
         "straight to its owner": (DIRECT.replace("NAME", "bruck_reduce_scatter"), "Not yet within the target"),
         "recursive halving": (HALVING, "on 3 ranks, "),
         "halves of whole vectors": (ROUND.replace("NAME", "bruck_reduce_scatter"), "Not yet within the target"),
-        "one message for each shard": (BRUCK.replace("""        swap(dist, torch.cat([sums.pop(away) for away in leaving]), (rank + far) % size, got, (rank - far) % size)
-""", """        for away, part in zip(leaving, got.split([len(sums[away]) for away in kept])):
+        "one message for each shard": (
+            BRUCK.replace(
+                """        swap(dist, torch.cat([sums.pop(away) for away in leaving]), (rank + far) % size, got, (rank - far) % size)
+""",
+                """        for away, part in zip(leaving, got.split([len(sums[away]) for away in kept])):
             swap(dist, sums.pop(away), (rank + far) % size, part, (rank - far) % size)
-"""), "Not yet within the target|Not yet at the bound: .*rounds"),
-        "upwards as in the all-gather": (BRUCK.replace("in reversed(range((size - 1).bit_length()))", "in range((size - 1).bit_length())"), "KeyError|rank 0|which expects"),
-        "to the left": (BRUCK.replace("(rank + far) % size, got, (rank - far) % size", "(rank - far) % size, got, (rank + far) % size"), "rank . returned|which expects|rank 1"),
-        "added in the wrong order": (BRUCK.replace("kept = [away - far for away in leaving]", "kept = [away - far for away in leaving][::-1]"), "on 4 ranks.*the part of|on 4 ranks.*returned"),
-        "all that is further is sent twice": (BRUCK.replace("sums.pop(away) for", "sums[away] for"), "Not yet at the bound: .* through the busier port|which expects|counts"),
-        "right where p divides n": (BRUCK.replace("x.tensor_split(size)", "x[: len(x) // size * size].view(size, -1)"), r"on 2 ranks, 5 numbers .*rank . returned"),
-        "in place": (BRUCK.replace("[(rank + away) % size].clone()", "[(rank + away) % size]").replace("sums[away] = sums[away] + part", "sums[away] += part"), "rank 0 has changed what it was given"),
+""",
+            ),
+            "Not yet within the target|Not yet at the bound: .*rounds",
+        ),
+        "upwards as in the all-gather": (
+            BRUCK.replace("in reversed(range((size - 1).bit_length()))", "in range((size - 1).bit_length())"),
+            "KeyError|rank 0|which expects",
+        ),
+        "to the left": (
+            BRUCK.replace("(rank + far) % size, got, (rank - far) % size", "(rank - far) % size, got, (rank + far) % size"),
+            "rank . returned|which expects|rank 1",
+        ),
+        "added in the wrong order": (
+            BRUCK.replace("kept = [away - far for away in leaving]", "kept = [away - far for away in leaving][::-1]"),
+            "on 4 ranks.*the part of|on 4 ranks.*returned",
+        ),
+        "all that is further is sent twice": (
+            BRUCK.replace("sums.pop(away) for", "sums[away] for"),
+            "Not yet at the bound: .* through the busier port|which expects|counts",
+        ),
+        "right where p divides n": (
+            BRUCK.replace("x.tensor_split(size)", "x[: len(x) // size * size].view(size, -1)"),
+            r"on 2 ranks, 5 numbers .*rank . returned",
+        ),
+        "in place": (
+            BRUCK.replace("[(rank + away) % size].clone()", "[(rank + away) % size]").replace(
+                "sums[away] = sums[away] + part", "sums[away] += part"
+            ),
+            "rank 0 has changed what it was given",
+        ),
         "another dtype": (BRUCK.replace("dtype=x.dtype", "dtype=torch.float32"), "int64|dtype|Float|Long|expects"),
         "a missing wait": (BRUCK.replace("        work.wait()", "        pass"), "may not have arrived"),
         "the built-in": (built_in("bruck_reduce_scatter"), "it calls a collective of torch's"),

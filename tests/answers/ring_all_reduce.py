@@ -32,7 +32,9 @@ def ring_all_reduce(x, dist):
     all_rings([total], [list(range(dist.get_world_size()))], dist)
     return total
 '''
-TWO = RINGS + '''
+TWO = (
+    RINGS
+    + """
 def two_rings(x, dist):
     total, size = x.clone(), dist.get_world_size()
     orders = [list(range(size))]
@@ -40,8 +42,9 @@ def two_rings(x, dist):
         orders.append([rank ^ 1 for rank in range(size)])
     all_rings(total.tensor_split(len(orders)), orders, dist)
     return total
-'''
-GATHER = '''
+"""
+)
+GATHER = """
 def ring_all_reduce(x, dist):
     rank, size = dist.get_rank(), dist.get_world_size()
     total, mine = x.clone(), x.clone()
@@ -51,8 +54,8 @@ def ring_all_reduce(x, dist):
             work.wait()
         total, mine = total + got, got
     return total
-'''
-STAR = '''
+"""
+STAR = """
 def ring_all_reduce(x, dist):
     rank, size, total = dist.get_rank(), dist.get_world_size(), x.clone()
     for other in range(1, size):
@@ -68,7 +71,7 @@ def ring_all_reduce(x, dist):
         elif rank == other:
             dist.recv(total, src=0)
     return total
-'''
+"""
 
 LONGER = '''
 def ring_all_reduce(x, dist):
@@ -107,51 +110,156 @@ RIGHT = {"ring_all_reduce": {"as walks over rings": RINGS}, "two_rings": {"as wa
 
 WRONG = {
     "ring_all_reduce": {
-        "on a board that all see": (on_a_board("ring_all_reduce", "x", "sum(put(x.clone(), dist))"), "knows what others were given and has received no byte"),
+        "on a board that all see": (
+            on_a_board("ring_all_reduce", "x", "sum(put(x.clone(), dist))"),
+            "knows what others were given and has received no byte",
+        ),
         "a tensor that says it is equal": (LIAR, "returned a Liar and should return a torch.Tensor"),
-        "another equality": ("def ring_all_reduce(x, dist):\n    torch.equal = lambda one, other: True\n    return x.clone()", "the part of rank 1 is missing"),
+        "another equality": (
+            "def ring_all_reduce(x, dist):\n    torch.equal = lambda one, other: True\n    return x.clone()",
+            "the part of rank 1 is missing",
+        ),
         "an error without a text": (UNTOLD, "Untold  .ring_all_reduce, line 6: raise Untold"),
         "a round too many": (idling(RINGS, "ring_all_reduce", 1), "Not yet at the bound: .* 3 rounds, where 2 are enough"),
         "a number too many": (LONGER, "Not yet at the bound: on 2 ranks, .* through the busier port"),
         "whole tensors round the ring": (GATHER, "Not yet within the target: on 4 ranks, .* B through the busier port"),
         "everything to rank 0": (STAR, "Not yet within the target: on 4 ranks"),
-        "off by one in the chunk": (RINGS.replace("chunks[(at + ahead - step) % size]", "chunks[(at + ahead - step + 1) % size]"), "changes the buffer that it is sending"),
+        "off by one in the chunk": (
+            RINGS.replace("chunks[(at + ahead - step) % size]", "chunks[(at + ahead - step + 1) % size]"),
+            "changes the buffer that it is sending",
+        ),
         "once round alone": (RINGS.replace("for ahead in (0, 1)", "for ahead in (0,)"), "the part of rank 1 is missing"),
-        "added twice": (RINGS.replace("got = chunk if ahead else torch.empty_like(chunk)", "got = torch.empty_like(chunk)").replace("None if ahead else chunk", "chunk"), "counts 2 times|counts 3 times"),
-        "right for powers of two": (RINGS.replace("x.clone()\n    all", "x.clone()\n    assert dist.get_world_size() in (1, 2, 4, 8)\n    all"), "on 3 ranks, .*AssertionError"),
-        "right where p divides n": (RINGS.replace("part.tensor_split(size)", "[part[i * (len(part) // size) : (i + 1) * (len(part) // size)] for i in range(size)]"), "rank . returned"),
+        "added twice": (
+            RINGS.replace("got = chunk if ahead else torch.empty_like(chunk)", "got = torch.empty_like(chunk)").replace(
+                "None if ahead else chunk", "chunk"
+            ),
+            "counts 2 times|counts 3 times",
+        ),
+        "right for powers of two": (
+            RINGS.replace("x.clone()\n    all", "x.clone()\n    assert dist.get_world_size() in (1, 2, 4, 8)\n    all"),
+            "on 3 ranks, .*AssertionError",
+        ),
+        "right where p divides n": (
+            RINGS.replace(
+                "part.tensor_split(size)",
+                "[part[i * (len(part) // size) : (i + 1) * (len(part) // size)] for i in range(size)]",
+            ),
+            "rank . returned",
+        ),
         "in place": (RINGS.replace("total = x.clone()\n    all", "total = x\n    all"), "rank 0 has changed what it was given"),
         "a missing wait": (RINGS.replace("            work.wait()", "            pass"), "may not have arrived"),
-        "another dtype": (RINGS.replace("total = x.clone()\n    all", "total = x.float()\n    all"), "numbers of torch.float32 and was given torch.int64|has changed what it was given"),
-        "the first of a batch's works alone": (RINGS.replace("            work.wait()", "            work.wait()\n            break"), "run once more: .*may not have arrived"),
-        "float32 on the way": (RINGS.replace("x.clone()\n    all", "x.float().clone()\n    all").replace("return total", "return total.to(x.dtype)"), "have they been a float32"),
-        "the mean": (RINGS.replace("return total", "return total / dist.get_world_size()"), "rank 0's counts 0.5 times, rank 1's counts 0.5 times"),
-        "received into the chunk itself": (RINGS.replace("got = chunk if ahead else torch.empty_like(chunk)", "got = chunk"), "on 2 ranks, .*rank 0's counts 0 times|on 2 ranks, .*rank 0 returned"),
-        "a list of numbers": (RINGS.replace("return total", "return total.tolist()"), "returned a list of 2 floats and should return a tensor"),
-        "the built-in": ("def ring_all_reduce(x, dist):\n    y = x.clone()\n    dist.all_reduce(y)\n    return y", "it calls a collective of torch's"),
-        "torch's own, got at directly": ("import torch.distributed as td\ndef ring_all_reduce(x, dist):\n    y = x.clone()\n    td.all_reduce(y)\n    return y", "it calls a collective of torch's"),
-        "the book's, under another name": ("from ringtree.algorithms import ring_all_reduce as mine\ndef ring_all_reduce(x, dist):\n    y = x.clone()\n    mine(y, dist)\n    return y",
-            "it calls a collective of torch's"),
-        "state between calls": (RINGS.replace("def ring_all_reduce(x, dist):\n    total = x.clone()", """cache = {}
+        "another dtype": (
+            RINGS.replace("total = x.clone()\n    all", "total = x.float()\n    all"),
+            "numbers of torch.float32 and was given torch.int64|has changed what it was given",
+        ),
+        "the first of a batch's works alone": (
+            RINGS.replace("            work.wait()", "            work.wait()\n            break"),
+            "run once more: .*may not have arrived",
+        ),
+        "float32 on the way": (
+            RINGS.replace("x.clone()\n    all", "x.float().clone()\n    all").replace(
+                "return total", "return total.to(x.dtype)"
+            ),
+            "have they been a float32",
+        ),
+        "the mean": (
+            RINGS.replace("return total", "return total / dist.get_world_size()"),
+            "rank 0's counts 0.5 times, rank 1's counts 0.5 times",
+        ),
+        "received into the chunk itself": (
+            RINGS.replace("got = chunk if ahead else torch.empty_like(chunk)", "got = chunk"),
+            "on 2 ranks, .*rank 0's counts 0 times|on 2 ranks, .*rank 0 returned",
+        ),
+        "a list of numbers": (
+            RINGS.replace("return total", "return total.tolist()"),
+            "returned a list of 2 floats and should return a tensor",
+        ),
+        "the built-in": (
+            "def ring_all_reduce(x, dist):\n    y = x.clone()\n    dist.all_reduce(y)\n    return y",
+            "it calls a collective of torch's",
+        ),
+        "torch's own, got at directly": (
+            "import torch.distributed as td\ndef ring_all_reduce(x, dist):\n    y = x.clone()\n    td.all_reduce(y)\n    return y",
+            "it calls a collective of torch's",
+        ),
+        "the book's, under another name": (
+            "from ringtree.algorithms import ring_all_reduce as mine\ndef ring_all_reduce(x, dist):\n    y = x.clone()\n    mine(y, dist)\n    return y",
+            "it calls a collective of torch's",
+        ),
+        "state between calls": (
+            RINGS.replace(
+                "def ring_all_reduce(x, dist):\n    total = x.clone()",
+                """cache = {}
 def ring_all_reduce(x, dist):
-    total = cache.setdefault((dist.get_rank(), dist.get_world_size(), len(x), x.dtype), x.clone())"""), "run once more: rank 0 returned"),
-        "one message too many": (RINGS.replace("    all_rings([total]", "    if dist.get_rank() == 1:\n        dist.isend(total, 0)\n    all_rings([total]"), "which expects 4 bytes"),
-        "not batched": (RINGS.replace("dist.batch_isend_irecv(batch)", "[op(each, peer) for op, each, peer in batch]").replace("dist.P2POp(dist.isend, out, right)", "(dist.isend, out, right)").replace(
-            "dist.P2POp(dist.irecv, got, left)", "(dist.irecv, got, left)"), "deadlock by NCCL's rules"),
+    total = cache.setdefault((dist.get_rank(), dist.get_world_size(), len(x), x.dtype), x.clone())""",
+            ),
+            "run once more: rank 0 returned",
+        ),
+        "one message too many": (
+            RINGS.replace(
+                "    all_rings([total]", "    if dist.get_rank() == 1:\n        dist.isend(total, 0)\n    all_rings([total]"
+            ),
+            "which expects 4 bytes",
+        ),
+        "not batched": (
+            RINGS
+            .replace("dist.batch_isend_irecv(batch)", "[op(each, peer) for op, each, peer in batch]")
+            .replace("dist.P2POp(dist.isend, out, right)", "(dist.isend, out, right)")
+            .replace("dist.P2POp(dist.irecv, got, left)", "(dist.irecv, got, left)"),
+            "deadlock by NCCL's rules",
+        ),
     },
     "two_rings": {
-        "the first ring's works alone": (TWO.replace("dist.batch_isend_irecv(batch):", "dist.batch_isend_irecv(batch)[:2]:"), "run once more: .*may not have arrived"),
-        "one ring with the larger part": (TWO.replace("all_rings(total.tensor_split(len(orders)), orders, dist)", "all_rings(total.split([len(x) - len(x) // 5 * 2, len(x) // 5 * 2]) if orders[1:] else [total], orders, dist)"), "Not yet at the bound: on 4 ranks"),
-        "a second ring on four nodes alone": (TWO.replace("if size > 2 and size % 2 == 0:", "if size == 8:"), "Not yet within the target: on 4 ranks, .*2 nodes of two ranks"),
-        "a second ring from four nodes on": (TWO.replace("if size > 2 and size % 2 == 0:", "if size > 6 and size % 2 == 0:"), "Not yet within the target: on 4 ranks, .*2 nodes of two ranks"),
-        "one ring": (RINGS.replace("def ring_all_reduce", "def two_rings"), "Not yet within the target: on 4 ranks, .*2 nodes of two ranks"),
-        "two rings of the same order": (TWO.replace("[rank ^ 1 for rank in range(size)]", "list(range(size))"), "Not yet within the target"),
-        "one after the other": (TWO.replace("    all_rings(total.tensor_split(len(orders)), orders, dist)", "    for part, order in zip(total.tensor_split(len(orders)), orders):\n        all_rings([part], [order], dist)"),
-            "Not yet within the target"),
-        "the whole vector in both": (TWO.replace("total.tensor_split(len(orders))", "[total] * len(orders)"), "rank . returned|may not have arrived|changes"),
-        "the second half forgotten": (TWO.replace("zip(*(walk(part, order, rank) for part, order in zip(parts, orders)))", "zip(*[walk(parts[0], orders[0], rank)])"), "the part of rank"),
+        "the first ring's works alone": (
+            TWO.replace("dist.batch_isend_irecv(batch):", "dist.batch_isend_irecv(batch)[:2]:"),
+            "run once more: .*may not have arrived",
+        ),
+        "one ring with the larger part": (
+            TWO.replace(
+                "all_rings(total.tensor_split(len(orders)), orders, dist)",
+                "all_rings(total.split([len(x) - len(x) // 5 * 2, len(x) // 5 * 2]) if orders[1:] else [total], orders, dist)",
+            ),
+            "Not yet at the bound: on 4 ranks",
+        ),
+        "a second ring on four nodes alone": (
+            TWO.replace("if size > 2 and size % 2 == 0:", "if size == 8:"),
+            "Not yet within the target: on 4 ranks, .*2 nodes of two ranks",
+        ),
+        "a second ring from four nodes on": (
+            TWO.replace("if size > 2 and size % 2 == 0:", "if size > 6 and size % 2 == 0:"),
+            "Not yet within the target: on 4 ranks, .*2 nodes of two ranks",
+        ),
+        "one ring": (
+            RINGS.replace("def ring_all_reduce", "def two_rings"),
+            "Not yet within the target: on 4 ranks, .*2 nodes of two ranks",
+        ),
+        "two rings of the same order": (
+            TWO.replace("[rank ^ 1 for rank in range(size)]", "list(range(size))"),
+            "Not yet within the target",
+        ),
+        "one after the other": (
+            TWO.replace(
+                "    all_rings(total.tensor_split(len(orders)), orders, dist)",
+                "    for part, order in zip(total.tensor_split(len(orders)), orders):\n        all_rings([part], [order], dist)",
+            ),
+            "Not yet within the target",
+        ),
+        "the whole vector in both": (
+            TWO.replace("total.tensor_split(len(orders))", "[total] * len(orders)"),
+            "rank . returned|may not have arrived|changes",
+        ),
+        "the second half forgotten": (
+            TWO.replace(
+                "zip(*(walk(part, order, rank) for part, order in zip(parts, orders)))",
+                "zip(*[walk(parts[0], orders[0], rank)])",
+            ),
+            "the part of rank",
+        ),
         "only for even numbers": (TWO.replace("if size > 2 and size % 2 == 0:", "if size > 1:"), "rank|IndexError|ValueError"),
         "in place": (TWO.replace("total, size = x.clone()", "total, size = x"), "rank 0 has changed what it was given"),
-        "the book's": ("from ringtree.algorithms import multi_ring_all_reduce as mine\ndef two_rings(x, dist):\n    y = x.clone()\n    mine(y, dist, ranks_per_node=2)\n    return y", "it calls a collective of torch's"),
+        "the book's": (
+            "from ringtree.algorithms import multi_ring_all_reduce as mine\ndef two_rings(x, dist):\n    y = x.clone()\n    mine(y, dist, ranks_per_node=2)\n    return y",
+            "it calls a collective of torch's",
+        ),
     },
 }

@@ -1,7 +1,9 @@
 """Answers to the lab "Scale"."""
 
 HEAD = "from ringtree.labs.exercises.scale import Layout, fits, memory, step_seconds\n"
-CHOOSE = HEAD + """
+CHOOSE = (
+    HEAD
+    + """
 def divisors(number):
     return [each for each in range(1, number + 1) if number % each == 0]
 
@@ -18,14 +20,20 @@ def choose(model, cluster, gpus):
                         best = seconds, layout
     return best and best[1]
 """
-FEWEST = CHOOSE + """
+)
+FEWEST = (
+    CHOOSE
+    + """
 def fewest_gpus(model, cluster, tokens, days):
     for gpus in [2**k for k in range(3, 14)]:
         layout = choose(model, cluster, gpus)
         if layout and step_seconds(model, layout, cluster) * tokens / model.tokens <= days * 86400:
             return gpus
 """
-FIRST = HEAD + """
+)
+FIRST = (
+    HEAD
+    + """
 def choose(model, cluster, gpus):
     for tensor in ORDER:
         for pipeline in (1, 2, 4, 8, 16, 32, 64):
@@ -35,7 +43,10 @@ def choose(model, cluster, gpus):
                 if data and tensor * pipeline * data == gpus and fits(model, layout) and memory(model, layout) <= cluster.memory:
                     return layout
 """
-SECOND = HEAD + """
+)
+SECOND = (
+    HEAD
+    + """
 def divisors(number):
     return [each for each in range(1, number + 1) if number % each == 0]
 
@@ -50,9 +61,13 @@ def choose(model, cluster, gpus):
     found.sort(key=lambda each: step_seconds(model, each, cluster))
     return [each for each in found if step_seconds(model, each, cluster) < 1.1 * step_seconds(model, found[0], cluster)][-1]
 """
+)
 
 RIGHT = {
-    "choose": {"with numpy": "import numpy as np\n" + CHOOSE.replace("in range(1, number + 1)", "in np.arange(1, number + 1)"), "all of them, sorted": HEAD + """
+    "choose": {
+        "with numpy": "import numpy as np\n" + CHOOSE.replace("in range(1, number + 1)", "in np.arange(1, number + 1)"),
+        "all of them, sorted": HEAD
+        + """
 import itertools
 def choose(model, cluster, gpus):
     powers = [2**k for k in range(11)]
@@ -64,8 +79,11 @@ def choose(model, cluster, gpus):
             if fits(model, layout) and memory(model, layout) <= cluster.memory:
                 found.append(layout)
     return min(found, key=lambda each: step_seconds(model, each, cluster))
-"""},
-    "fewest_gpus": {"from above": CHOOSE + """
+""",
+    },
+    "fewest_gpus": {
+        "from above": CHOOSE
+        + """
 def fewest_gpus(model, cluster, tokens, days):
     answer = None
     for k in range(13, 2, -1):
@@ -73,41 +91,81 @@ def fewest_gpus(model, cluster, tokens, days):
         if layout is not None and step_seconds(model, layout, cluster) * (tokens / model.tokens) / 86400 <= days:
             answer = 2**k
     return answer
-"""},
+"""
+    },
 }
 WRONG = {
     "choose": {
         "a tenth slower": (SECOND, "Not yet at the bound: .* % longer than the quickest"),
-        "fractions": (CHOOSE + "\nbest_of_all = choose\ndef choose(*given):\n    best = best_of_all(*given)\n    return Layout(best.tensor, best.pipeline, best.data, float(best.microbatches))", "give whole numbers"),
-        "data alone": (HEAD + "def choose(model, cluster, gpus):\n    return Layout(1, 1, gpus, 1)", "which needs .* on a GPU of 80 GB"),
-        "the first that fits": (FIRST.replace("ORDER", "(1, 2, 4, 8, 16)"), "Not yet within the target: .* times as long as the quickest"),
+        "fractions": (
+            CHOOSE
+            + "\nbest_of_all = choose\ndef choose(*given):\n    best = best_of_all(*given)\n    return Layout(best.tensor, best.pipeline, best.data, float(best.microbatches))",
+            "give whole numbers",
+        ),
+        "data alone": (
+            HEAD + "def choose(model, cluster, gpus):\n    return Layout(1, 1, gpus, 1)",
+            "which needs .* on a GPU of 80 GB",
+        ),
+        "the first that fits": (
+            FIRST.replace("ORDER", "(1, 2, 4, 8, 16)"),
+            "Not yet within the target: .* times as long as the quickest",
+        ),
         "tensor over all": (FIRST.replace("ORDER", "(64, 32, 16)"), "Not yet within the target"),
         "always eight": (FIRST.replace("ORDER", "(8,)"), "174 billion parameters on 128 GPUs of 40 GB, .*returned None"),
-        "the roomiest": (CHOOSE.replace("seconds = step_seconds(model, layout, cluster)", "seconds = memory(model, layout)"), "Not yet within the target"),
+        "the roomiest": (
+            CHOOSE.replace("seconds = step_seconds(model, layout, cluster)", "seconds = memory(model, layout)"),
+            "Not yet within the target",
+        ),
         "room forgotten": (CHOOSE.replace(" and memory(model, layout) <= cluster.memory", ""), "which needs"),
         "too many GPUs": (HEAD + "def choose(model, cluster, gpus):\n    return Layout(8, 8, gpus, 8)", "GPUs and not 64"),
-        "another network than the one given": (CHOOSE.replace("layout, cluster)", "layout, type(cluster)())"), "12.5 GB/s between nodes: .* 1.48 times as long"),
+        "another network than the one given": (
+            CHOOSE.replace("layout, cluster)", "layout, type(cluster)())"),
+            "12.5 GB/s between nodes: .* 1.48 times as long",
+        ),
         "GiB for GB": (CHOOSE.replace("<= cluster.memory", "<= 1.0737 * cluster.memory"), "needs 42.3 GB on a GPU of 40 GB"),
-        "microbatches by twos": (CHOOSE.replace("divisors(model.sequences // data)", "[2**k for k in range(10)]"), "128 GPUs of 40 GB, .* 1.71 times as long as the quickest"),
+        "microbatches by twos": (
+            CHOOSE.replace("divisors(model.sequences // data)", "[2**k for k in range(10)]"),
+            "128 GPUs of 40 GB, .* 1.71 times as long as the quickest",
+        ),
         "a tuple": ("def choose(model, cluster, gpus):\n    return 8, 8, gpus // 64, 8", r"return a Layout\("),
         "uneven": (HEAD + "def choose(model, cluster, gpus):\n    return Layout(1, gpus, 1, 7)", "do not come out even"),
     },
     "fewest_gpus": {
-        "the compute alone": (FEWEST.replace("step_seconds(model, layout, cluster) *", "6 * model.parameters * model.tokens / (gpus * cluster.flops) *"), "which need 15 days"),
+        "the compute alone": (
+            FEWEST.replace(
+                "step_seconds(model, layout, cluster) *", "6 * model.parameters * model.tokens / (gpus * cluster.flops) *"
+            ),
+            "which need 15 days",
+        ),
         "all there are": ("def fewest_gpus(model, cluster, tokens, days):\n    return 8192", "are enough"),
         "a step for a token": (FEWEST.replace(" / model.tokens", ""), "returned None"),
         "hours for days": (FEWEST.replace("86400", "3600"), "are enough|returned None"),
-        "the first with room": (FEWEST.replace("if layout and step_seconds(model, layout, cluster) * tokens / model.tokens <= days * 86400", "if layout"), "which need 14.2 days"),
-        "another network than the one given": (FEWEST.replace("step_seconds(model, layout, cluster) *", "step_seconds(model, layout, type(cluster)()) *"), "12.5 GB/s between nodes: says 1024 GPUs, which need 4.63 days"),
-        "one layout for all": (FEWEST.replace("layout = choose(model, cluster, gpus)", "layout = Layout(8, 1, gpus // 8, 1)"), "says 128 GPUs, and 64 are enough: they need 1.96 days"),
-        "twice the GPUs, half the days": (CHOOSE + """
+        "the first with room": (
+            FEWEST.replace(
+                "if layout and step_seconds(model, layout, cluster) * tokens / model.tokens <= days * 86400", "if layout"
+            ),
+            "which need 14.2 days",
+        ),
+        "another network than the one given": (
+            FEWEST.replace("step_seconds(model, layout, cluster) *", "step_seconds(model, layout, type(cluster)()) *"),
+            "12.5 GB/s between nodes: says 1024 GPUs, which need 4.63 days",
+        ),
+        "one layout for all": (
+            FEWEST.replace("layout = choose(model, cluster, gpus)", "layout = Layout(8, 1, gpus // 8, 1)"),
+            "says 128 GPUs, and 64 are enough: they need 1.96 days",
+        ),
+        "twice the GPUs, half the days": (
+            CHOOSE
+            + """
 def fewest_gpus(model, cluster, tokens, days):
     gpus = 64
     needs = step_seconds(model, choose(model, cluster, gpus), cluster) * tokens / model.tokens / 86400
     while needs > days:
         gpus, needs = 2 * gpus, needs / 2
     return gpus
-""", "in 14 days, .*says 1024 GPUs, which need 15 days"),
+""",
+            "in 14 days, .*says 1024 GPUs, which need 15 days",
+        ),
         "no power of two": ("def fewest_gpus(model, cluster, tokens, days):\n    return 100", "return a power of two"),
     },
 }

@@ -89,7 +89,9 @@ def _tried(folder, daemons, name):
 
     job = None
     try:
-        while not (job := ask("sbatch", "--parsable", "--output", folder / "out", "--wrap", "cat /proc/self/cgroup").stdout.strip()):
+        while not (
+            job := ask("sbatch", "--parsable", "--output", folder / "out", "--wrap", "cat /proc/self/cgroup").stdout.strip()
+        ):
             time.sleep(0.2)
         while ask("squeue", "--noheader", "--job", job).stdout.strip():
             time.sleep(0.2)

@@ -123,7 +123,9 @@ class Cluster(parts.Hub):
         gpus = zip(self.nodes, (self.gpus[:2], self.gpus[2:]))
         lines = [f"NodeName={node.name} Name=gpu File={path}\n" for node, paths in gpus for path in paths]
         (self.folder / "gres.conf").write_text("".join(lines))
-        (folder / "slurm.conf").write_text(CONFIG.format(head=self.head.name, folder=folder, nodes=nodes, names=names, programs=parts.HERE))
+        (folder / "slurm.conf").write_text(
+            CONFIG.format(head=self.head.name, folder=folder, nodes=nodes, names=names, programs=parts.HERE)
+        )
         (self.folder / "cgroup.conf").write_text("CgroupAutomount=no\nConstrainRAMSpace=yes\nConstrainDevices=yes\n")
         self.accounts = parts.Accounts(self.folder / "homes")
         for part in ("munge", "slurmctld", *names.split(",")):

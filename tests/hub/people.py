@@ -89,7 +89,9 @@ class Administrator:
         if job.get("job_id"):
             self.hub.slurm("scancel", job["job_id"])
         wait_for(lambda: not self.job(name), f"the job of {name} to end")
-        wait_for(lambda: not self.server(name).get("pending") and not self.server(name).get("ready"), f"{name}'s server to stop")
+        wait_for(
+            lambda: not self.server(name).get("pending") and not self.server(name).get("ready"), f"{name}'s server to stop"
+        )
 
     def job(self, name):
         """Slurm's words on a learner's jobs, one a line: number, state, GPUs."""
@@ -196,7 +198,9 @@ def try_out(hub):
     try:
         first.start(gpus=0, gib=2)
     except AssertionError as error:
-        raise RuntimeError(f"{error}: {hub.admin.job(first.name)!r}, {hub.admin.server(first.name)}\n{hub.last_words()}") from None
+        raise RuntimeError(
+            f"{error}: {hub.admin.job(first.name)!r}, {hub.admin.server(first.name)}\n{hub.last_words()}"
+        ) from None
     hub.admin.stop(first.name)
 
 

@@ -39,7 +39,11 @@ class Sampled(threading.Thread):
         self.looks += bool(held)
         out = Counter(number for numbers in held.values() for number in numbers)
         self.most = max(self.most, out.total())
-        if out.total() > len(self.hub.gpus) or any(count > 1 for count in out.values()) or out.keys() & set().union(*parts.values()):
+        if (
+            out.total() > len(self.hub.gpus)
+            or any(count > 1 for count in out.values())
+            or out.keys() & set().union(*parts.values())
+        ):
             self.twice.append(held | parts)
 
     def __enter__(self):

@@ -139,11 +139,19 @@ def test_what_a_learner_changed_stays_when_the_course_changes(hub, learners, tmp
     follow()
     stub = "raise NotImplementedError"
     gone = next(each.relative_to(course) for each in sorted(course.glob("labs/release/*/*.ipynb")) if each.name not in LAB)
-    for name, begins, instead in (("README.md", "# ", "# Mine: "), (LAB, stub, "answer = 41; raise NotImplementedError"), ("new.md", "", "mine")):
+    for name, begins, instead in (
+        ("README.md", "# ", "# Mine: "),
+        (LAB, stub, "answer = 41; raise NotImplementedError"),
+        ("new.md", "", "mine"),
+    ):
         text = (course / name).read_text() if begins else ""
         learner.write(f"course/{name}", text.replace(begins, instead, 1) if begins else instead)
     learner.as_user("rm", course / gone)
-    changes = [("README.md", "# ", "# Theirs: "), (LAB, stub, "theirs = 1; raise NotImplementedError"), ("new.md", "", "theirs")]
+    changes = [
+        ("README.md", "# ", "# Theirs: "),
+        (LAB, stub, "theirs = 1; raise NotImplementedError"),
+        ("new.md", "", "theirs"),
+    ]
     changes.append(("Makefile", "", "# new"))
     writer = tmp_path / "writer.py"
     writer.write_text(WRITER.format(course=str(ROOT / "book" / "course.py"), changes=changes))
@@ -153,7 +161,9 @@ def test_what_a_learner_changed_stays_when_the_course_changes(hub, learners, tmp
         assert (course / "README.md").read_text().startswith("# Mine: ")
         assert "answer = 41" in (course / LAB).read_text() and nbformat.read(course / LAB, 4).cells
         assert "mine" in {path.read_text() for path in course.glob("new*.md")}, list(course.glob("new*"))
-        assert "theirs" == (course / "new.md").read_text() and (course / "Makefile").read_text() == "# new", "nothing new has come"
+        assert "theirs" == (course / "new.md").read_text() and (course / "Makefile").read_text() == "# new", (
+            "nothing new has come"
+        )
         assert (course / gone).exists()  # what was removed is brought again: so a learner begins anew
     finally:
         layout.publish_course(hub.folder, ROOT / "book" / "course.py")

@@ -133,7 +133,10 @@ def test_idle_and_overdue_servers_end_and_their_gpus_go_to_who_waits(hub, chromi
         with people.at_the_hub(chromium, idle, f"/user/{idle.name}/lab") as page, idle.kernel(keep=True) as run:
             page.wait_for_selector("#jp-main-dock-panel")
             with overdue.kernel(keep=True) as theirs:
-                folders = [each("import os, ringtree; ranks = ringtree.start(2); print(os.environ['TMPDIR'])") for each in (run, theirs)]
+                folders = [
+                    each("import os, ringtree; ranks = ringtree.start(2); print(os.environ['TMPDIR'])")
+                    for each in (run, theirs)
+                ]
             hub.admin.start(waiting.name, gpus=4)
             hub.slurm("scontrol", "update", f"jobid={hub.admin.job(overdue.name).split()[0]}", "endtime=now+5")
             wait_for(waiting.ready, "both to end", 240)

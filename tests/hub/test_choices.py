@@ -34,14 +34,21 @@ def test_a_part_of_a_gpu_is_on_offer_where_one_is_set_aside():
     sharing = Limits(gpus=1, hours=4, gib=16, sharing=3)
     assert sharing.checked({"gpus": ["part"]}) == {"gpus": "part", "hours": 1, "gib": 4} == sharing.checked({"gpus": "part"})
     page = sharing.page()
-    assert '<option value="part">a part of one, which up to 3 learners share</option>' in page and "for learning, not for timing" in page
+    assert (
+        '<option value="part">a part of one, which up to 3 learners share</option>' in page
+        and "for learning, not for timing" in page
+    )
     assert "is yours alone (a part of a GPU is shared) until" in page and "is yours alone until" in SERVER.page()
     assert "a part of one" not in SERVER.page() and "timing" not in SERVER.page()
     assert sharing.choices()["gpus"][1] == [0, "part", 1] and Limits(0, 4, 16, sharing=2).choices()["gpus"][1] == [0, "part"]
 
 
 def test_the_most_that_an_administrator_allows_is_on_offer():
-    assert [values for _, values in Limits(gpus=0, hours=24, gib=20).choices().values()] == [[0], [1, 2, 4, 8, 12, 24], [2, 4, 8, 16, 20]]
+    assert [values for _, values in Limits(gpus=0, hours=24, gib=20).choices().values()] == [
+        [0],
+        [1, 2, 4, 8, 12, 24],
+        [2, 4, 8, 16, 20],
+    ]
     assert [values for _, values in Limits(gpus=8, hours=1, gib=1).choices().values()] == [[0, 1, 2, 4, 8], [1], [1]]
 
 
@@ -96,11 +103,17 @@ def test_who_chooses_is_told_what_is_free_and_how_many_wait():
 
 
 def test_who_asked_for_a_part_of_a_gpu_is_told_of_parts():
-    listing = "RUNNING|6|gres:shard:1|30:00|None\nRUNNING|4|gres/shard:1|20:00|None\nPENDING|11|gres:shard:1|1:00:00|Resources\n"
+    listing = (
+        "RUNNING|6|gres:shard:1|30:00|None\nRUNNING|4|gres/shard:1|20:00|None\nPENDING|11|gres:shard:1|1:00:00|Resources\n"
+    )
     told = tell_place(listing + LISTING, "11", 4, parts=2)
-    assert told.startswith("In the queue: place 1 of 3. You asked for a part of a GPU; 0 of 2 are free. Waiting until enough is free.")
+    assert told.startswith(
+        "In the queue: place 1 of 3. You asked for a part of a GPU; 0 of 2 are free. Waiting until enough is free."
+    )
     assert "The next server ends in 20 min" in told
-    assert tell_free(listing, 4, 3) == "GPUs: 4 of 4 are free. Parts of shared GPUs: 1 of 3 is free. 1 learner waits in the queue."
+    assert (
+        tell_free(listing, 4, 3) == "GPUs: 4 of 4 are free. Parts of shared GPUs: 1 of 3 is free. 1 learner waits in the queue."
+    )
     assert "You asked for 2 GPUs; 1 of 4 is free." in tell_place(listing + LISTING, "9", 4, parts=2)
 
 

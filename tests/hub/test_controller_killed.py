@@ -17,7 +17,9 @@ def test_a_controller_killed_soon_after_a_submission_gives_no_gpu_twice(hub, lea
     """A controller may so lose a job, and give its number to the next, which the node then ends: who is told so asks again."""
     first, second = learners(1), learners(2)
     hub.admin.start(first.name, gpus=4)
-    assert hub.admin.server(first.name)["pending"] == "spawn", "answered when the server runs, which is long after its submission"
+    assert hub.admin.server(first.name)["pending"] == "spawn", (
+        "answered when the server runs, which is long after its submission"
+    )
     wait_for(lambda: hub.admin.job(first.name), "the submission")
     time.sleep(after)
     hub.kill("slurmctld")
@@ -70,7 +72,9 @@ def test_a_node_closed_over_a_launch_made_twice_is_opened_and_one_that_somebody_
     wait_for(lambda: "drain" not in hub.slurm("sinfo", "--noheader", "--format=%T"), "the node to open", 60)
     assert not hub.slurm(*close, "reason=a new disk")
     try:
-        program = next(line.split()[-1] for line in hub.slurm("scontrol", "show", "config").splitlines() if "HealthCheckProgram" in line)
+        program = next(
+            line.split()[-1] for line in hub.slurm("scontrol", "show", "config").splitlines() if "HealthCheckProgram" in line
+        )
         hub.slurm("env", f"SLURMD_NODENAME={hub.name}", program)
         assert "drain" in hub.slurm("sinfo", "--noheader", "--format=%T")
     finally:
@@ -94,5 +98,7 @@ def holds(learner):
 def test_a_job_is_ended_where_slurm_says_that_it_has_no_step_and_nowhere_else(tmp_path, says, ended):
     commands = {"sinfo": "", "squeue": "echo 7 0", "scontrol": f"echo '{says}' >&2", "scancel": f"echo $1 > {tmp_path}/ended"}
     environment = {"PATH": in_place_of(tmp_path, commands), "SLURMD_NODENAME": "gpu1"}
-    subprocess.run([Path(__file__).resolve().parents[2] / "hub" / "server" / "mend"], env=environment, check=True, capture_output=True)
+    subprocess.run(
+        [Path(__file__).resolve().parents[2] / "hub" / "server" / "mend"], env=environment, check=True, capture_output=True
+    )
     assert (tmp_path / "ended").exists() == ended

@@ -32,33 +32,50 @@ ranks = ringtree.start(2)
 print("ranks", ranks.call(lambda: __import__("os").getuid()))
 """
 BAD = {  # a cell that comes before the answers, whether `shift` is right, and the points (None: as many as survive it)
-    "hangs": ("""
+    "hangs": (
+        """
         while True:
             try:
                 while True: pass
             except BaseException: pass
-    """, True, 2),
-    "forks": ("""
+    """,
+        True,
+        2,
+    ),
+    "forks": (
+        """
         import os
         started = []
         try:
             for _ in range(700): started.append(os.posix_spawn("/bin/sleep", ["sleep", "300"], {}))
         except OSError as error: print(error.strerror)
         print("had", len(started), "at once")
-    """, True, None),
-    "prints": ("""
+    """,
+        True,
+        None,
+    ),
+    "prints": (
+        """
         import os, sys
         print("y" * 10**8)
         for _ in range(100): os.write(1, b"z" * 10**6)
         sys.__stderr__.write("z" * 10**7)
-    """, True, 2),
-    "eats": ("""
+    """,
+        True,
+        2,
+    ),
+    "eats": (
+        """
         kept = []
         while len(kept) < 48:
             kept.append(b"x" * 2**27)
             print("has", 128 * len(kept), "MiB", flush=True)
-    """, True, None),
-    "reads": ("""
+    """,
+        True,
+        None,
+    ),
+    "reads": (
+        """
         import glob, os, resource
         def tried(path):
             try: return len(os.listdir(path) if os.path.isdir(path) else open(path).read())
@@ -68,8 +85,12 @@ BAD = {  # a cell that comes before the answers, whether `shift` is right, and t
         seen = [path for where in ("/home/*", "/tmp/*", "/proc/[0-9]*") for path in glob.glob(where)]
         print("seen", sorted(seen), os.getuid(), os.getgroups())
         print("limits", *map(resource.getrlimit, (resource.RLIMIT_CPU, resource.RLIMIT_FSIZE, resource.RLIMIT_CORE)))
-    """, True, 2),
-    "patches": ("""
+    """,
+        True,
+        2,
+    ),
+    "patches": (
+        """
         import os, signal
         from ringtree.labs import exercise, judging
         judging.judge = lambda *_, **__: judging.Verdict("", 99, 9)
@@ -78,8 +99,11 @@ BAD = {  # a cell that comes before the answers, whether `shift` is right, and t
             try: open(path, "a").write("raise SystemExit")
             except OSError as error: print(error.strerror)
         os.kill(1, signal.SIGKILL)  # that from which the ranks are forked, or the kernel
-    """, False, 1),
-}  # fmt: skip
+    """,
+        False,
+        1,
+    ),
+}
 # Each such cell ends by an interrupt when its time is over: a few take minutes, and what asks to end is not heard.
 STAYS = "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nwhile True: pass"
 
@@ -111,7 +135,9 @@ def way(hub, everyone):
     write(teacher, course / "source" / ASSIGNMENT / f"{LAB}.ipynb", short_lab())
     config = course / "nbgrader_config.py"
     write(teacher, config, config.read_text() + IMPATIENT)
-    released = command(teacher, course, f"nbgrader generate_assignment {ASSIGNMENT} && nbgrader release_assignment {ASSIGNMENT}")
+    released = command(
+        teacher, course, f"nbgrader generate_assignment {ASSIGNMENT} && nbgrader release_assignment {ASSIGNMENT}"
+    )
     assert "Released as" in released, released
 
     fetched = command(honest, honest.home, f"nbgrader fetch_assignment {ASSIGNMENT}")
@@ -321,7 +347,9 @@ def test_grade_says_that_the_part_that_marks_is_gone(way):
 
 
 def test_what_cannot_be_marked_is_told_with_the_place_to_look_at(way):
-    assert re.search(r"^unreadable: no marks: see .*/grading/clinic/unreadable.log$", way["graded"], re.MULTILINE), way["graded"]
+    assert re.search(r"^unreadable: no marks: see .*/grading/clinic/unreadable.log$", way["graded"], re.MULTILINE), way[
+        "graded"
+    ]
     assert not (way["course"] / "autograded" / "unreadable" / ASSIGNMENT).exists()
 
 
@@ -386,5 +414,6 @@ def leftovers(hub, teacher):
         with suppress(FileNotFoundError):
             owners[path] = path.lstat().st_uid
     of_a_job = f"ringtree-{hub.name}-"
-    return {str(path) for path, owner in owners.items() if owner in strangers or (of_a_job in path.name and owner == teacher.uid)}
-
+    return {
+        str(path) for path, owner in owners.items() if owner in strangers or (of_a_job in path.name and owner == teacher.uid)
+    }

@@ -13,7 +13,16 @@ import pytest
 
 LOOKED_UP = dict(host="server", cpus="2", sockets="1", cores="2", threads="1", memory="8000")
 NONE = {"shared": 0, "sharing": 0}
-REST = dict(node="server", controller_port=1, node_port=2, slurm_user="slurm", munge_socket="socket", state="/s", logs="/l", programs="/p")
+REST = dict(
+    node="server",
+    controller_port=1,
+    node_port=2,
+    slurm_user="slurm",
+    munge_socket="socket",
+    state="/s",
+    logs="/l",
+    programs="/p",
+)
 
 
 @pytest.mark.parametrize("address", ["127.0.1.1", "10.0.0.5"])
@@ -52,9 +61,15 @@ def test_gpus_that_are_set_aside_have_a_type_and_parts_of_their_own(tmp_path):
 
 @pytest.mark.parametrize(
     ("shared", "sharing", "jobs", "told"),
-    [(3, 4, "", "has 2 GPUs; give a number from 0 to 2"), (-1, 4, "", "from 0 to 2"), (1, 1, "", "give 2 or more, or --shared 0"),
-     (1, 4, "7\n8\n", "under running jobs, and there are 2"), (1, 4, "", None), (0, 4, "7\n", None)],
-)  # fmt: skip
+    [
+        (3, 4, "", "has 2 GPUs; give a number from 0 to 2"),
+        (-1, 4, "", "from 0 to 2"),
+        (1, 1, "", "give 2 or more, or --shared 0"),
+        (1, 4, "7\n8\n", "under running jobs, and there are 2"),
+        (1, 4, "", None),
+        (0, 4, "7\n", None),
+    ],
+)
 def test_what_cannot_be_set_aside_is_said(tmp_path, monkeypatch, shared, sharing, jobs, told):
     gpus = ["/dev/nvidia0", "/dev/nvidia1"]
     monkeypatch.setattr(install, "SLURM", tmp_path)
@@ -95,7 +110,9 @@ def test_gpus_without_a_device_file_and_an_old_driver_are_doubted(tmp_path, monk
 
 def test_a_machine_whose_name_has_no_address_is_told_what_to_do(monkeypatch):
     monkeypatch.setattr(socket, "gethostname", lambda: "nobody-knows.invalid")
-    with pytest.raises(OSError, match="nobody-knows.invalid, has no address: write '127.0.1.1 nobody-knows.invalid' into /etc/hosts"):
+    with pytest.raises(
+        OSError, match="nobody-knows.invalid, has no address: write '127.0.1.1 nobody-knows.invalid' into /etc/hosts"
+    ):
         machine.own_address()
 
 
@@ -177,7 +194,9 @@ def test_where_namespaces_are_refused_slurmd_alone_gets_a_profile_which_is_taken
     assert str(namespaces.KEPT) in step.plan(install.Record())
     step.do(install.Record())
     assert namespaces.KEPT.read_text() == namespaces.PROFILE and step.plan(install.Record()) is None
-    assert [name for name, text in write_units(monkeypatch).items() if "AppArmorProfile=ringtree-hub\n" in text] == ["slurmd.service.d"]
+    assert [name for name, text in write_units(monkeypatch).items() if "AppArmorProfile=ringtree-hub\n" in text] == [
+        "slurmd.service.d"
+    ]
     assert namespaces.under_leave() == ["aa-exec", "--profile=ringtree-hub", "--"]
     namespaces.LOADED.write_text("ringtree-hub (unconfined)\n")
     step.undo(install.Record())

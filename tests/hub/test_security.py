@@ -223,7 +223,13 @@ def logged_in(hub, learner):
 
 def test_nobody_logs_in_without_the_password_or_from_outside_the_group(hub, pair, monkeypatch):
     victim, attacker, theirs, known = pair
-    for name, password in ((victim.name, "guessed"), (victim.name, ""), ("root", "guessed"), ("nobody", ""), ("no-such-user", "x")):
+    for name, password in (
+        (victim.name, "guessed"),
+        (victim.name, ""),
+        ("root", "guessed"),
+        ("nobody", ""),
+        ("no-such-user", "x"),
+    ):
         session = requests.Session()
         session.get(f"{hub.address}/hub/login", timeout=30)
         form = {"username": name, "password": password, "_xsrf": session.cookies.get("_xsrf")}
@@ -233,7 +239,9 @@ def test_nobody_logs_in_without_the_password_or_from_outside_the_group(hub, pair
     from members import Members
 
     asked = []
-    monkeypatch.setattr("jupyterhub.auth.PAMAuthenticator.authenticate", lambda self, handler, data: asked.append(data["username"]))
+    monkeypatch.setattr(
+        "jupyterhub.auth.PAMAuthenticator.authenticate", lambda self, handler, data: asked.append(data["username"])
+    )
     door = Members(allowed_groups={hub.accounts.group})
     for name in (victim.name, "root", "nobody", "no-such-user"):
         door.authenticate(None, {"username": name, "password": "x"})
@@ -366,7 +374,9 @@ def test_the_systems_own_services_cannot_be_asked_from_a_server(hub, pair):
         finally:
             listening.unlink(missing_ok=True)
     for where in ("/run", "/dev/shm"):
-        tried = f"import subprocess; print(subprocess.run(['umount', {where!r}], capture_output=True, text=True).returncode != 0)"
+        tried = (
+            f"import subprocess; print(subprocess.run(['umount', {where!r}], capture_output=True, text=True).returncode != 0)"
+        )
         assert theirs(tried) == "True"
     # Whatever else listens at a path: the hub's own socket; in these tests Slurm's, and other tests' hubs.
     paths = {line.split()[-1] for line in Path("/proc/net/unix").read_text().splitlines() if "/" in line.split()[-1]}
@@ -384,8 +394,12 @@ for path in {sorted(paths)!r}:
     of_hubs = str(hub.folder.parent / "ringtree-hub-")
     assert not [path for path in answers if not path.startswith(of_hubs)], answers
     own = f"{hub.folder}/run/{attacker.name}/"
-    mine = {path.removeprefix(f"{hub.folder}/") for path in answers if path.startswith(str(hub.folder)) and not path.startswith(own)}
-    assert {path.partition("/")[0] for path in mine} <= {"sockets", "munge", "node"}, answers  # Slurm's asks the kernel who is there
+    mine = {
+        path.removeprefix(f"{hub.folder}/") for path in answers if path.startswith(str(hub.folder)) and not path.startswith(own)
+    }
+    assert {path.partition("/")[0] for path in mine} <= {"sockets", "munge", "node"}, (
+        answers
+    )  # Slurm's asks the kernel who is there
 
 
 def test_a_server_makes_no_namespace_and_gets_no_rights(hub, pair):

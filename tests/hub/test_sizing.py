@@ -18,8 +18,14 @@ def test_readme_says_what_was_found():
     rows = {"to a server": "server", "in the queue": "queue", "live ranks": "ranks", "the lab,": "lab"}
     for words, stage in rows.items():
         told = next(line for line in README.splitlines() if line.startswith("|") and words in line)
-        assert re.findall(r"\| (\d+) (?=\|)", told) == [f"{FOUND['seconds'][stage][kind]:.0f}" for kind in ("alone", "median", "most")]
+        assert re.findall(r"\| (\d+) (?=\|)", told) == [
+            f"{FOUND['seconds'][stage][kind]:.0f}" for kind in ("alone", "median", "most")
+        ]
     for kind in ("all", "server", "kernel", "ranks"):
         assert re.search(rf"\b{FOUND['memory_mb'][kind]['median']:.0f}\b", README), kind
-    for said in (f"{FOUND['waited']} learners waited", f"{FOUND['servers_at_once']} servers ran", f"after {FOUND['all_done']} seconds"):
+    for said in (
+        f"{FOUND['waited']} learners waited",
+        f"{FOUND['servers_at_once']} servers ran",
+        f"after {FOUND['all_done']} seconds",
+    ):
         assert said in README

@@ -100,7 +100,9 @@ def test_what_an_administrator_says_otherwise_holds_another_authenticator_too(hu
     assert said.Allotment.req_cpus == 3
     door = JupyterHub(config=said).authenticator_class(config=said)
     with ThreadPoolExecutor() as aside:
-        logged_in = aside.submit(asyncio.run, door.get_authenticated_user(None, {"username": "anybody", "password": ""})).result()
+        logged_in = aside.submit(
+            asyncio.run, door.get_authenticated_user(None, {"username": "anybody", "password": ""})
+        ).result()
     assert logged_in["name"] == "anybody"
     monkeypatch.delenv("RINGTREE_HUB_MORE")
     usual = PyFileConfigLoader(str(layout.CONFIG)).load_config()
@@ -119,7 +121,9 @@ def test_a_server_cannot_change_the_commands_by_which_the_hub_looks_after_it(hub
 
     def asked():
         answer = requests.post(f"{hub.address}/hub/api/batchspawner", json=wish, headers=headers, timeout=30)
-        return answer.status_code != 503 and [answer]  # the proxy's own: the hub has closed the connection, whatever it answered
+        return answer.status_code != 503 and [
+            answer
+        ]  # the proxy's own: the hub has closed the connection, whatever it answered
 
     (answer,) = people.wait_for(asked, "the hub's answer", 30)
     assert answer.status_code == 404, answer.text

@@ -48,7 +48,9 @@ def test_over_ssh_a_session_opens_every_gpu_and_a_job_has_more_of_them_and_the_h
     victim, attacker, theirs, known = pair
     opens = [f"( : < {path} ) 2>&1 | grep -q 'not permitted' && echo refused;" for path in hub.gpus]
     bare = attacker.as_user("sh", "-c", f"{' '.join(opens)} ( : < {hub.gpus[min(victim.gpus())]} )")
-    assert "refused" not in bare.stdout and "No such device" in bare.stderr, bare.stdout + bare.stderr  # opened: no driver answers
+    assert "refused" not in bare.stdout and "No such device" in bare.stderr, (
+        bare.stdout + bare.stderr
+    )  # opened: no driver answers
     script = f"readlink /proc/self/ns/net; {' '.join(opens)} true"
     told = attacker.by_slurm("srun", "--gres=gpu:2", "--mem=200M", "bash", "-c", script)
     assert told.stdout.count("refused") == len(hub.gpus) - 2, told.stdout + told.stderr

@@ -101,10 +101,22 @@ BRUCK_HINTS = (
 
 def lengths_cases():
     for number, lengths in enumerate([
-        (2, 1), (1, 2, 3), (4,), (0, 3), (3, 0, 1), (1, 2, 3, 4), (5, 0, 0, 2), (0, 0, 0, 0), (2, 300, 1, 3, 4),
+        (2, 1),
+        (1, 2, 3),
+        (4,),
+        (0, 3),
+        (3, 0, 1),
+        (1, 2, 3, 4),
+        (5, 0, 0, 2),
+        (0, 0, 0, 0),
+        (2, 300, 1, 3, 4),
         (1, 1, 2, 1, 1, 9),
-        (2, 2, 2, 2), (3, 1, 4, 1, 5, 9, 2, 6), (6, 5, 3, 5), (6, 5, 3, 5), (6, 5, 3, 5),
-    ]):  # fmt: skip
+        (2, 2, 2, 2),
+        (3, 1, 4, 1, 5, 9, 2, 6),
+        (6, 5, 3, 5),
+        (6, 5, 3, 5),
+        (6, 5, 3, 5),
+    ]):
         rows = (easy if number == 0 else drawn)(len(lengths), max(lengths), torch.float64 if number == 5 else torch.float32)
         rows = [row[:length].clone() for row, length in zip(rows, lengths)]
         for row in rows:

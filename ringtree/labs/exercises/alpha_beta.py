@@ -169,15 +169,18 @@ STEPS = {  # the messages, and which of two offers to take: how many times as fa
     "one short message": ([(8, 1)], (("latency", 1.9998720163819033), ("new switches", 1.249980001599872))),
     "one long message": ([(10**8, 1)], (("bandwidth", 1.9975062344139651), ("new cards", 3.981113320079523))),
     "many short ones and a long one": (
-        [(1000, 2000), (10**8, 1)], (("latency", 1.550784475639967), ("new switches", 1.165590863952334)),
+        [(1000, 2000), (10**8, 1)],
+        (("latency", 1.550784475639967), ("new switches", 1.165590863952334)),
     ),
     "few short ones and a long one": (
-        [(1000, 100), (10**8, 1)], (("bandwidth", 1.798564020741923), ("new cards", 2.805849408836341)),
+        [(1000, 100), (10**8, 1)],
+        (("bandwidth", 1.798564020741923), ("new cards", 2.805849408836341)),
     ),
     "as many in the middle": (  # both offers help, and nearly as much
-        [(100_000, 60), (150_000, 50)], (("latency", 1.3374233128834356), ("new cards", 1.371069182389937)),
+        [(100_000, 60), (150_000, 50)],
+        (("latency", 1.3374233128834356), ("new cards", 1.371069182389937)),
     ),
-}  # fmt: skip
+}
 
 
 def buy_questions():

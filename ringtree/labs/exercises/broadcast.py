@@ -15,8 +15,18 @@ from ringtree.units import binary_text, count_text
 TITLE = "Broadcast"
 CHAPTER = 5
 SIZES = [  # ranks, numbers, root; the last is there twice, with other numbers
-    (1, 2, 0), (2, 5, 1), (3, 7, 2), (4, 4, 0), (4, 6, 3), (5, 3, 4), (6, 1, 2), (7, 9, 5), (8, 8, 6), (4, 0, 1), (4, 6, 3),
-]  # fmt: skip
+    (1, 2, 0),
+    (2, 5, 1),
+    (3, 7, 2),
+    (4, 4, 0),
+    (4, 6, 3),
+    (5, 3, 4),
+    (6, 1, 2),
+    (7, 9, 5),
+    (8, 8, 6),
+    (4, 0, 1),
+    (4, 6, 3),
+]
 
 
 def _case(rows, root, **more):
@@ -84,9 +94,16 @@ def _chain_time(chunks, nbytes, ranks, link):
 
 def chunks_questions():
     asked = [  # bytes, ranks, their link, the best number of chunks
-        (2**20, 2, CARD, 1), (2**26, 32, CARD, 90), (8, 4, CARD, 1), (0, 4, CARD, 1), (2**20, 8, LINK, 35), (2**30, 3, CARD, 66),
-        (100, 64, Link(1e-9, 1e-6), 100), (1000, 4, Link(0.0, 1e-9), 1000), (2**19, 8, LINK, 25),
-    ]  # fmt: skip
+        (2**20, 2, CARD, 1),
+        (2**26, 32, CARD, 90),
+        (8, 4, CARD, 1),
+        (0, 4, CARD, 1),
+        (2**20, 8, LINK, 35),
+        (2**30, 3, CARD, 66),
+        (100, 64, Link(1e-9, 1e-6), 100),
+        (1000, 4, Link(0.0, 1e-9), 1000),
+        (2**19, 8, LINK, 25),
+    ]
     for question in asked:
         yield _question(*question, 1.1, 0)
     for nbytes, best in ((100_000, 1), (256_000, 2), (768_000, 3), (1_450_000, 3), (8_000_000, 8)):

@@ -251,10 +251,16 @@ UNEVEN_HINTS = (
 EXERCISES = {
     "average": Program(bucket_cases, BUCKET_HINTS, BUCKET_LEVELS, builtin=True, also=_no_large_bucket),
     "overlapped": Program(
-        overlap_cases, OVERLAP_HINTS, OVERLAP_LEVELS, builtin=True, keeps=False, adds=False, also=_sent_and_computed,
+        overlap_cases,
+        OVERLAP_HINTS,
+        OVERLAP_LEVELS,
+        builtin=True,
+        keeps=False,
+        adds=False,
+        also=_sent_and_computed,
         harness=training.overlapped,
     ),
     "fair_loss": Program(
         uneven_cases, UNEVEN_HINTS, UNEVEN_LEVELS, builtin=True, keeps=False, adds=False, harness=training.weighted
     ),
-}  # fmt: skip
+}

@@ -93,8 +93,7 @@ def _mean_of_the_good(given):
 
 
 AVERAGE_HINTS = (
-    "Who is missing in the all_reduce, and which line kept it away? That rank had a reason; "
-    "the others could not know it.",
+    "Who is missing in the all_reduce, and which line kept it away? That rank had a reason; the others could not know it.",
     "Every rank has to take part in every collective. A rank with nothing to give can give zeros. "
     "But then by what should the sum be divided?",
     "Let `good` be 1.0 or 0.0. Reduce two things: the gradient (zeros where it is bad; nan * 0 is nan, "

@@ -87,8 +87,17 @@ EXCHANGE_HINTS = (
 
 def keep_cases():
     for size, most, experts, capacity in [
-        (2, 3, 2, 2), (3, 4, 2, 3), (1, 5, 3, 1), (4, 6, 4, 4), (5, 3, 2, 4), (7, 6, 3, 9), (8, 5, 8, 3), (4, 3, 2, 0), (4, 0, 3, 2), (4, 7, 3, 5),
-    ]:  # fmt: skip
+        (2, 3, 2, 2),
+        (3, 4, 2, 3),
+        (1, 5, 3, 1),
+        (4, 6, 4, 4),
+        (5, 3, 2, 4),
+        (7, 6, 3, 9),
+        (8, 5, 8, 3),
+        (4, 3, 2, 0),
+        (4, 0, 3, 2),
+        (4, 7, 3, 5),
+    ]:
         yield keep_case(size, most, experts, capacity)
 
 
@@ -214,4 +223,4 @@ EXERCISES = {
     ),
     "keep": Program(keep_cases, KEEP_HINTS, KEEP_LEVELS, builtin=True, adds=False, tells=who_came_before),
     "layer": Program(layer_cases, LAYER_HINTS, LAYER_LEVELS, builtin=True, adds=False, harness=training.through_experts),
-}  # fmt: skip
+}

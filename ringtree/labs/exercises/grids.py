@@ -18,10 +18,19 @@ CHAPTER = 14
 
 
 GRIDS = [  # lengths of the edges; along which; with which ranks the groups begin; the step from one rank to the next
-    ((2, 2), 1, (0, 2), 1), ((2, 2), 0, (0, 1), 2), ((4,), 0, (0,), 1), ((2, 3), 0, (0, 1, 2), 3), ((2, 3), 1, (0, 3), 1),
-    ((1,), 0, (0,), 1), ((2, 2, 2), 2, (0, 2, 4, 6), 1), ((2, 2, 2), 1, (0, 1, 4, 5), 2), ((2, 2, 2), 0, (0, 1, 2, 3), 4),
-    ((2, 3, 4), 1, (0, 1, 2, 3, 12, 13, 14, 15), 4), ((3, 1, 2), 1, range(6), 2), ((2, 4, 1, 8), 3, range(0, 64, 8), 1),
-]  # fmt: skip
+    ((2, 2), 1, (0, 2), 1),
+    ((2, 2), 0, (0, 1), 2),
+    ((4,), 0, (0,), 1),
+    ((2, 3), 0, (0, 1, 2), 3),
+    ((2, 3), 1, (0, 3), 1),
+    ((1,), 0, (0,), 1),
+    ((2, 2, 2), 2, (0, 2, 4, 6), 1),
+    ((2, 2, 2), 1, (0, 1, 4, 5), 2),
+    ((2, 2, 2), 0, (0, 1, 2, 3), 4),
+    ((2, 3, 4), 1, (0, 1, 2, 3, 12, 13, 14, 15), 4),
+    ((3, 1, 2), 1, range(6), 2),
+    ((2, 4, 1, 8), 3, range(0, 64, 8), 1),
+]
 
 
 def _wrong_groups(answer, wanted):
@@ -84,7 +93,9 @@ def along_the_grid(run):
     columns = run.case.options["columns"]
     for each in run.trace:
         if each.src // columns != each.dst // columns and each.src % columns != each.dst % columns:
-            places = " to ".join(f"rank {rank} (row {rank // columns}, column {rank % columns})" for rank in (each.src, each.dst))
+            places = " to ".join(
+                f"rank {rank} (row {rank // columns}, column {rank % columns})" for rank in (each.src, each.dst)
+            )
             return f"the sum is right, but a message went from {places}: the two share neither row nor column"
     return None
 

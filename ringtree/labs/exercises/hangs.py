@@ -138,7 +138,9 @@ def _misread(answer, is_right):
     if not isinstance(cause, str) or cause not in CAUSES:
         return f"the third of the three should be one of {', '.join(map(repr, CAUSES))}"
     if not is_right(cause):
-        return f"the cause is not {cause!r}, which is that {CAUSES[cause]}. What had the ranks called before, and in what order?"
+        return (
+            f"the cause is not {cause!r}, which is that {CAUSES[cause]}. What had the ranks called before, and in what order?"
+        )
     if not is_right(cause, int(rank)):
         return f"it is {cause!r}, but not on rank {rank}: which rank is not like the others?"
     if not is_right(cause, int(rank), int(place)):
@@ -197,7 +199,11 @@ def late_questions():
     cases = [
         ("one collective of two ranks", [[1.0, 2.0]], [0.0, 0.0]),
         ("always the same rank", [[1.0, 1.5, 3.0, 1.25], [5.0, 4.5, 6.0, 4.75], [8.0, 8.5, 9.0, 8.25]], [0.0] * 4),
-        ("one rank often, another once and very late", [[1.0, 1.5, 1.25], [3.5, 3.0, 3.25], [5.0, 5.5, 5.25], [7.0, 7.5, 90.0]], [0.0] * 3),
+        (
+            "one rank often, another once and very late",
+            [[1.0, 1.5, 1.25], [3.5, 3.0, 3.25], [5.0, 5.5, 5.25], [7.0, 7.5, 90.0]],
+            [0.0] * 3,
+        ),
         ("clocks that do not agree", [[1.0, 2.0, 1.5], [4.0, 3.0, 3.5], [6.0, 7.0, 6.5]], [1000.0, 0.0, -500.0]),
         ("a clock that runs an hour ahead", [[2.0, 1.0], [3.75, 4.0], [6.0, 5.0]], [0.0, 3600.0]),
         ("collectives of different lengths", [[1.0, 1.5], [3.0, 2.5], [9.0, 8.5]], [0.0, 8.0]),
@@ -228,10 +234,15 @@ def _mean(given):
 def mean_cases():
     yield _mean_case((1, 3), [torch.tensor([6.0]), torch.tensor([2.0])])
     for counts, length, dtype in [
-        ((2, 0), 2, torch.float32), ((0, 0, 0), 2, torch.float32), ((4, 4, 0, 4), 5, torch.float32),
-        ((5,), 3, torch.float32), ((0, 7, 1, 0, 2), 4, torch.float64), ((3, 1, 0, 300, 2, 5, 0, 8), 9, torch.float64),
-        ((0, 2, 2, 2, 2, 2, 9), 1, torch.float64), ((4, 4, 3, 4), 6, torch.float64),
-    ]:  # fmt: skip
+        ((2, 0), 2, torch.float32),
+        ((0, 0, 0), 2, torch.float32),
+        ((4, 4, 0, 4), 5, torch.float32),
+        ((5,), 3, torch.float32),
+        ((0, 7, 1, 0, 2), 4, torch.float64),
+        ((3, 1, 0, 300, 2, 5, 0, 8), 9, torch.float64),
+        ((0, 2, 2, 2, 2, 2, 9), 1, torch.float64),
+        ((4, 4, 3, 4), 6, torch.float64),
+    ]:
         yield _mean_case(counts, drawn(len(counts), length, dtype))
 
 

@@ -143,17 +143,21 @@ def verdict_questions():
         (usual, [10.1, 10.0, 9.9, 10.1, 9.8, 10.2, 10.0, 9.9], "cannot tell", "the same numbers in another order"),
         ([10.0] * 19 + [90.0], [10.4] * 20, "slower", "one of the old times met a busy machine"),
         (
-            [8.0, 14.0, 9.0, 15.0, 10.0, 13.0, 11.0, 12.0], [7.5, 13.0, 8.5, 14.0, 9.5, 12.0, 10.5, 11.5], "cannot tell",
+            [8.0, 14.0, 9.0, 15.0, 10.0, 13.0, 11.0, 12.0],
+            [7.5, 13.0, 8.5, 14.0, 9.5, 12.0, 10.5, 11.5],
+            "cannot tell",
             "half a step better, and noise of seven",
         ),
         ([10.0, 10.1, 9.9, 10.2], [7.0, 7.1, 6.9, 7.2], "cannot tell", "four times each: no interval is 95 % sure"),
         (
-            [12.0, 12.1, 11.9, 12.2, 12.0, 11.8, 12.1] * 2, [11.0, 11.1, 10.9, 11.2, 11.0, 10.8] * 2 + [55.0, 70.0], "faster",
+            [12.0, 12.1, 11.9, 12.2, 12.0, 11.8, 12.1] * 2,
+            [11.0, 11.1, 10.9, 11.2, 11.0, 10.8] * 2 + [55.0, 70.0],
+            "faster",
             "a lower median and two bad days",
         ),
         (_evenly(100, 100.2, 12), _evenly(99, 99.2, 12), "faster", "one per cent less, every time"),
         (_evenly(10, 14, 40), _evenly(11.7, 15.7, 40), "slower", "noise of four, and forty times each"),
-    ]  # fmt: skip
+    ]
     for old, new, wanted, says in cases:
         says = f"old {_few(old)}, new {_few(new)} ({says})"
         yield Question((old, new), lambda answer, wanted=wanted: _not(answer, wanted), says)
@@ -193,7 +197,11 @@ def busbw_questions():
         ("all_reduce", 2**30, 8, 5e-3, 1.75 * 2**30 / 5e-3, "each of 8 ranks passes a tensor of 1 GiB"),
         ("all_gather", 2**27, 8, 3e-3, 7 * 2**27 / 3e-3, "each of 8 ranks passes a shard of 128 MiB"),
         (
-            "reduce_scatter", 2**30, 16, 4e-3, 15 * 2**26 / 4e-3,
+            "reduce_scatter",
+            2**30,
+            16,
+            4e-3,
+            15 * 2**26 / 4e-3,
             "each of 16 ranks passes a tensor of 1 GiB, and keeps a sixteenth",
         ),
         ("broadcast", 2**28, 4, 2e-3, 2**28 / 2e-3, "the root passes 256 MiB to 4 ranks, itself among them"),

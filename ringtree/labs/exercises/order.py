@@ -210,17 +210,22 @@ def calls_questions():
         ("one goes on", {2: every, 1: [*every, broadcast]}, 2, 1, (3, None, broadcast)),
         ("each with its own group", {0: [broadcast, two, all_reduce], 2: [other, broadcast, all_reduce, other]}, 0, 2, None),
         (
-            "behind calls of its own group", {0: [two, two, all_reduce], 2: [other, broadcast, all_reduce]}, 0, 2,
+            "behind calls of its own group",
+            {0: [two, two, all_reduce], 2: [other, broadcast, all_reduce]},
+            0,
+            2,
             (0, all_reduce, broadcast),
         ),
         ("two groups in two orders", {0: crossed[:1], 1: crossed, 2: crossed[::-1], 3: crossed[1:]}, 1, 2, (0, *crossed)),
         ("two groups, and only one shared", {0: crossed[:1], 1: crossed, 2: crossed, 3: crossed[1:]}, 0, 1, None),
         ("no group of both", {0: [two, two], 3: [other]}, 0, 3, None),
         ("nobody calls", {0: [], 1: []}, 0, 1, None),
-    ]  # fmt: skip
+    ]
     for says, calls, a, b, wanted in cases:
         truth = a, b, wanted
-        yield Question((calls, a, b), lambda answer, truth=truth: _wrong_difference(answer, *truth), f"ranks {a} and {b}, {says}")
+        yield Question(
+            (calls, a, b), lambda answer, truth=truth: _wrong_difference(answer, *truth), f"ranks {a} and {b}, {says}"
+        )
 
 
 CALLS_HINTS = (
@@ -244,7 +249,9 @@ def agree_cases():
         codes = [others[rank] if rank in strange else usual for rank in range(size)]
         yield _agree_case(codes, f"another code on {name_ranks(strange)}" if strange else "one code")
     (middle,) = whole_numbers(1, 100, 10**6)
-    yield _agree_case([middle, middle - 1, middle + 1, middle], "other codes on ranks 1 and 2, whose mean is that of the others")
+    yield _agree_case(
+        [middle, middle - 1, middle + 1, middle], "other codes on ranks 1 and 2, whose mean is that of the others"
+    )
     large = 2**61 + middle
     yield _agree_case([large, large, large + 1], "codes of 62 bits, and rank 2's is one more")
     yield _agree_case([large, large - 2**60, large], "codes of 62 bits, and rank 1's differs in the 61st alone")

@@ -105,7 +105,11 @@ def order_questions(sizes=SIZES):
 
 
 def _wrong_orders(size, count, asks, answer):
-    if not isinstance(answer, list | tuple) or len(answer) != size or not all(isinstance(each, list | tuple) for each in answer):
+    if (
+        not isinstance(answer, list | tuple)
+        or len(answer) != size
+        or not all(isinstance(each, list | tuple) for each in answer)
+    ):
         return f"returned {short(answer)}: return {count_text(size, 'list')}, one for each rank."
     for rank, texts in enumerate(answer):
         if wrong := _wrong_order(texts, count):
@@ -190,7 +194,9 @@ def _seconds(case):
 
 
 def _time(factor):
-    return Limit("from the first start to the last end", lambda run: run.makespan, lambda case: factor * _seconds(case), seconds_text)
+    return Limit(
+        "from the first start to the last end", lambda run: run.makespan, lambda case: factor * _seconds(case), seconds_text
+    )
 
 
 def _too_many(run):
@@ -233,7 +239,7 @@ STEP_HINTS = (
     "y.backward(gradient), send x.grad back. What came from another rank needs x.requires_grad_().",
     "Take the actions in the order of 1F1B. After each, put into one batch_isend_irecv what came out of it, and what the next "
     "one needs. Neighbours then send and receive in the same batch. The losses are divided by the number of micro-batches.",
-    "For action k of (\"F\" or \"B\", i): `needs(k)` is the rank before for F, the rank behind for B, or none at the ends; `gives(k)` "
+    'For action k of ("F" or "B", i): `needs(k)` is the rank before for F, the rank behind for B, or none at the ends; `gives(k)` '
     "the other one. Before the first action receive what it needs; after action k send to gives(k) and receive from needs(k + 1), "
     "into `torch.empty_like(like)`. An empty list makes no batch.",
 )
@@ -243,6 +249,12 @@ EXERCISES = {
     "cut": Answer(cut_questions, CUT_HINTS, ("within the target", "at the bound")),
     "orders": Answer(order_questions, ORDER_HINTS, ("within the target", "at the bound")),
     "train_step": Program(
-        step_cases, STEP_HINTS, STEP_LEVELS, keeps=False, adds=False, also=_computed, harness=training.step,
+        step_cases,
+        STEP_HINTS,
+        STEP_LEVELS,
+        keeps=False,
+        adds=False,
+        also=_computed,
+        harness=training.step,
     ),
-}  # fmt: skip
+}

@@ -221,7 +221,9 @@ def _one_message_a_side(run):
                 return f"the numbers are right, but rank {src} sent rank {dst} {count_text(count, 'message')}: one was wanted"
     for each in run.trace:
         edge = high if abs(each.src - each.dst) == 1 and columns > 1 else wide
-        if (numbers := each.nbytes // run.case.given[0][0].element_size()) > edge + 2:  # an edge of the bordered tile has corners
+        if (
+            numbers := each.nbytes // run.case.given[0][0].element_size()
+        ) > edge + 2:  # an edge of the bordered tile has corners
             return f"the numbers are right, but rank {each.src} sent rank {each.dst} {numbers} numbers: its edge has {edge}"
     return None
 

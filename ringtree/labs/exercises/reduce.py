@@ -34,9 +34,21 @@ def product(left, right):
 
 def ordered_cases():
     for size, length, root in [
-        (2, 1, 0), (2, 2, 1), (3, 1, 0), (1, 2, 0), (3, 2, 1), (4, 3, 0), (4, 2, 3), (5, 2, 2), (6, 1, 5), (7, 3, 4), (8, 2, 0),
-        (8, 2, 5), (11, 1, 7), (4, 3, 1),
-    ]:  # fmt: skip
+        (2, 1, 0),
+        (2, 2, 1),
+        (3, 1, 0),
+        (1, 2, 0),
+        (3, 2, 1),
+        (4, 3, 0),
+        (4, 2, 3),
+        (5, 2, 2),
+        (6, 1, 5),
+        (7, 3, 4),
+        (8, 2, 0),
+        (8, 2, 5),
+        (11, 1, 7),
+        (4, 3, 1),
+    ]:
         yield _ordered(_maps(size, length), root, then)
     for size, root in ((2, 1), (4, 2), (4, 2), (7, 6)):
         yield _ordered([torch.tensor(whole_numbers(4, -2, 2)).view(2, 2) for _ in range(size)], root, product)
@@ -94,8 +106,17 @@ def long_cases():
     yield _total(easy(2, 2), 0)
     yield _total(easy(4, 4), 0)
     for size, length, root in [
-        (1, 3, 0), (2, 5, 1), (4, 4, 0), (4, 9, 3), (4, 3, 1), (8, 20, 5), (8, 17, 2), (16, 13, 9), (4, 0, 1), (4, 9, 3),
-    ]:  # fmt: skip
+        (1, 3, 0),
+        (2, 5, 1),
+        (4, 4, 0),
+        (4, 9, 3),
+        (4, 3, 1),
+        (8, 20, 5),
+        (8, 17, 2),
+        (16, 13, 9),
+        (4, 0, 1),
+        (4, 9, 3),
+    ]:
         yield _total(drawn(size, length), root)
     yield _total(drawn(4, 6, torch.int64), 2)
     yield _total(drawn(4, 6, torch.float64), 1)

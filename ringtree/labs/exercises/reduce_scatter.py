@@ -42,9 +42,7 @@ def fewest_rounds(case):
     return lower_bound("reduce_scatter", case.size).rounds
 
 
-WHOLE, BOUND = (
-    limits.port_bytes(shards(count)) for count in (lambda p: p, lambda p: p - 1)
-)
+WHOLE, BOUND = (limits.port_bytes(shards(count)) for count in (lambda p: p, lambda p: p - 1))
 
 
 def _rounds(most):

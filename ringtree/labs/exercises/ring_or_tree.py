@@ -141,7 +141,9 @@ class _Job:
 
 def chooser_questions(machines=MACHINES):
     job = _Job(machines)
-    cells = [(label, size, nbytes, machine) for label, (machine, sizes) in machines.items() for size in sizes for nbytes in CALLS]
+    cells = [
+        (label, size, nbytes, machine) for label, (machine, sizes) in machines.items() for size in sizes for nbytes in CALLS
+    ]
     for cell in cells:
         says = f"{binary_text(cell[2])} on {cell[1]} ranks, {cell[0]}"
         yield Question(cell[1:], lambda answer, cell=cell: job.take(answer, cell), says)

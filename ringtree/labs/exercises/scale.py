@@ -115,9 +115,11 @@ def layout_questions():
         for *task, least in TASKS:
             most = within and within * least
             yield Question(
-                tuple(task), lambda answer, task=task, least=least, most=most: _layout(answer, *task, least, most),
-                _task(*task), level,
-            )  # fmt: skip
+                tuple(task),
+                lambda answer, task=task, least=least, most=most: _layout(answer, *task, least, most),
+                _task(*task),
+                level,
+            )
 
 
 def _layout(answer, model, cluster, gpus, least, most):
@@ -166,10 +168,11 @@ BUDGETS = [
 def budget_questions():
     for model, cluster, tokens, most, days in BUDGETS:
         yield Question(
-            (model, cluster, tokens, most), lambda answer, most=most, days=days: _budget(answer, most, dict(zip(GPUS, days))),
+            (model, cluster, tokens, most),
+            lambda answer, most=most, days=days: _budget(answer, most, dict(zip(GPUS, days))),
             f"{model.parameters / 1e9:.0f} billion parameters, {tokens:.0e} tokens in {most:g} days, "
             f"{bytes_text(cluster.between.bandwidth)}/s between nodes",
-        )  # fmt: skip
+        )
 
 
 def _budget(answer, most, days):

@@ -259,9 +259,15 @@ PLAN_HINTS = (
 
 EXERCISES = {
     "zero1": Program(
-        zero1_cases, ZERO1_HINTS, ZERO1_LEVELS, builtin=True, keeps=False, adds=False, also=_state_is_there,
+        zero1_cases,
+        ZERO1_HINTS,
+        ZERO1_LEVELS,
+        builtin=True,
+        keeps=False,
+        adds=False,
+        also=_state_is_there,
         harness=training.trained,
     ),
     "clip": Program(clip_cases, CLIP_HINTS, CLIP_LEVELS, builtin=True, adds=False),
     "plan": Answer(plan_questions, PLAN_HINTS),
-}  # fmt: skip
+}

@@ -39,8 +39,15 @@ def matrices(size, width, hidden, dtype):
 
 
 SHAPES = [  # ranks, positions, width, hidden numbers of a rank
-    (2, 1, 2, 1), (3, 2, 3, 2), (1, 2, 2, 3), (4, 3, 4, 2), (5, 2, 3, 1), (8, 4, 2, 2), (3, 5, 1, 2), (4, 4, 4, 3),
-]  # fmt: skip
+    (2, 1, 2, 1),
+    (3, 2, 3, 2),
+    (1, 2, 2, 3),
+    (4, 3, 4, 2),
+    (5, 2, 3, 1),
+    (8, 4, 2, 2),
+    (3, 5, 1, 2),
+    (4, 4, 4, 3),
+]
 
 
 def whole_cases(shapes=SHAPES):
@@ -100,7 +107,9 @@ def positions_cases(shapes=SHAPES):
             (fractions(positions, width, dtype=dtype) + apart, scale, shift, *mine, bias, ends_of(positions, width, dtype))
             for mine in matrices(size, width, hidden, dtype)
         )
-        yield Case(given, training.positions_alone, holds=f"{held(positions, width, hidden)}; of the positions each has its own")
+        yield Case(
+            given, training.positions_alone, holds=f"{held(positions, width, hidden)}; of the positions each has its own"
+        )
 
 
 def _four_halves(times):
@@ -196,4 +205,4 @@ EXERCISES = {
         positions_cases, POSITIONS_HINTS, POSITIONS_LEVELS, builtin=True, keeps=False, adds=False, harness=training.by_positions
     ),
     "loss_of": Program(loss_cases, LOSS_HINTS, LOSS_LEVELS, builtin=True, keeps=False, adds=False, harness=training.scored),
-}  # fmt: skip
+}

@@ -89,13 +89,18 @@ STEP_HINTS = (
 # ---------------------------------------------------------------- the cut behind a log
 
 LOGS = [  # a model, its layout, bytes of a bucket, whether tensor groups are neighbours in number, the rank whose log it is
-    (SMALL, Layout(2, 1, 1, 2048), BUCKET, True, 1), (SMALL, Layout(1, 2, 1, 2048), BUCKET, True, 0),
-    (SMALL, Layout(2, 4, 1, 2048), BUCKET, True, 5), (WIDE, Layout(8, 1, 1, 3200), BUCKET, True, 3),
-    (WIDE, Layout(1, 8, 2, 4096), BUCKET, True, 7), (WIDE, Layout(8, 2, 1, 256), BUCKET, True, 9),
-    (WIDE, Layout(2, 8, 2, 16384), BUCKET, True, 4), (SMALL, Layout(4, 2, 1, 2048), 2**19, True, 6),
-    (WIDE, Layout(4, 8, 1, 4096), BUCKET, False, 13), (WIDE, Layout(4, 4, 1, 4096), BUCKET, False, 2),
+    (SMALL, Layout(2, 1, 1, 2048), BUCKET, True, 1),
+    (SMALL, Layout(1, 2, 1, 2048), BUCKET, True, 0),
+    (SMALL, Layout(2, 4, 1, 2048), BUCKET, True, 5),
+    (WIDE, Layout(8, 1, 1, 3200), BUCKET, True, 3),
+    (WIDE, Layout(1, 8, 2, 4096), BUCKET, True, 7),
+    (WIDE, Layout(8, 2, 1, 256), BUCKET, True, 9),
+    (WIDE, Layout(2, 8, 2, 16384), BUCKET, True, 4),
+    (SMALL, Layout(4, 2, 1, 2048), 2**19, True, 6),
+    (WIDE, Layout(4, 8, 1, 4096), BUCKET, False, 13),
+    (WIDE, Layout(4, 4, 1, 4096), BUCKET, False, 2),
     (SMALL, Layout(8, 4, 3, 512), BUCKET, False, 30),
-]  # fmt: skip
+]
 
 
 def log_of(model, layout, bucket=BUCKET, neighbours=True, rank=0) -> list:
@@ -205,9 +210,11 @@ def bucket_questions():
         for says, gradients, ranks, link, least in BUCKETS:
             most = within and within * least
             yield Question(
-                (gradients, ranks, link), lambda answer, told=(gradients, ranks, link, most): _wrong_buckets(answer, *told),
-                f"{says}, {count_text(len(gradients), 'gradient')} on {ranks} ranks, {link}", level,
-            )  # fmt: skip
+                (gradients, ranks, link),
+                lambda answer, told=(gradients, ranks, link, most): _wrong_buckets(answer, *told),
+                f"{says}, {count_text(len(gradients), 'gradient')} on {ranks} ranks, {link}",
+                level,
+            )
 
 
 def _wrong_buckets(answer, gradients, ranks, link, most):
@@ -216,7 +223,9 @@ def _wrong_buckets(answer, gradients, ranks, link, most):
     if not all(count > 0 for count in answer) or sum(answer) != len(gradients):
         return f"returned {short(answer)}: give each bucket one gradient or more, {len(gradients)} in all."
     if most is not None and (left := left_over(gradients, answer, ranks, link)) > most:
-        return f"with {count_text(len(answer), 'bucket')} {seconds_text(left)} are left over, where {seconds_text(most)} will do."
+        return (
+            f"with {count_text(len(answer), 'bucket')} {seconds_text(left)} are left over, where {seconds_text(most)} will do."
+        )
     return None
 
 

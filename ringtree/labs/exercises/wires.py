@@ -25,7 +25,8 @@ MATRICES = [  # what it is; a row of codes for each GPU; the fewest GPUs on the 
     (
         "the chapter's 8 GPUs, 9 cards",
         [f"SYS SYS SYS SYS SYS {row}" for row in OWN] + [f"SYS {row} SYS SYS SYS SYS" for row in OWN],
-        1, 1,
+        1,
+        1,
     ),
     ("8 GPUs, one card", ["NODE"] * 4 + ["SYS"] * 4, 8, 1),
     ("8 GPUs, 4 cards, no switch", ["NODE NODE SYS SYS"] * 4 + ["SYS SYS NODE NODE"] * 4, 2, 1),
@@ -33,7 +34,7 @@ MATRICES = [  # what it is; a row of codes for each GPU; the fewest GPUs on the 
     ("3 GPUs, 2 cards, one GPU on no switch", ["PHB PHB", "PIX PHB", "PHB PIX"], 2, 1),
     ("2 GPUs, 2 cards, one GPU on no switch", ["PHB PHB", "PIX PHB"], 1, 2),
     ("4 GPUs, 4 cards, two switches", ["PXB PXB PXB PXB", "PXB PXB SYS SYS", "PIX SYS SYS SYS", "SYS PXB PXB SYS"], 1, 2),
-]  # fmt: skip
+]
 
 
 def card_questions():
@@ -42,15 +43,19 @@ def card_questions():
             if level == 0 or from_level == level:
                 codes = [row.split() for row in rows]
                 yield Question(
-                    (codes,), lambda answer, codes=codes, least=least if level else None: _wrong_cards(answer, codes, least),
-                    says, level,
-                )  # fmt: skip
+                    (codes,),
+                    lambda answer, codes=codes, least=least if level else None: _wrong_cards(answer, codes, least),
+                    says,
+                    level,
+                )
 
 
 def _wrong_cards(answer, codes, least):
     """least: GPUs on the fullest card that cannot be helped; None where any number will do."""
     if not isinstance(answer, list | tuple) or not all(map(is_whole, answer)) or len(answer) != len(codes):
-        return f"returned {short(answer)}: return a list of {count_text(len(codes), 'card')}, one for each GPU, as whole numbers."
+        return (
+            f"returned {short(answer)}: return a list of {count_text(len(codes), 'card')}, one for each GPU, as whole numbers."
+        )
     for gpu, card in enumerate(answer):
         if not 0 <= card < len(codes[gpu]):
             return f"says card {card} for GPU {gpu}: the cards are 0 to {len(codes[gpu]) - 1}."
@@ -77,10 +82,22 @@ CARD_HINTS = (
 # ---------------------------------------------------------------- rings
 
 SHAPES = [  # nodes, cards a node, GPUs a card; how the ranks are numbered
-    (2, 2, 1, "by node"), (1, 1, 1, "by node"), (1, 4, 1, "by node"), (2, 1, 1, "by node"), (2, 2, 2, "by node"),
-    (2, 4, 1, "dealt out"), (3, 3, 1, "by node"), (4, 2, 1, "backwards"), (3, 2, 2, "dealt out"), (3, 4, 1, "dealt out"),
-    (4, 1, 2, "by node"), (5, 3, 1, "by node"), (2, 4, 2, "backwards"), (2, 8, 1, "by node"), (4, 8, 1, "dealt out"),
-]  # fmt: skip
+    (2, 2, 1, "by node"),
+    (1, 1, 1, "by node"),
+    (1, 4, 1, "by node"),
+    (2, 1, 1, "by node"),
+    (2, 2, 2, "by node"),
+    (2, 4, 1, "dealt out"),
+    (3, 3, 1, "by node"),
+    (4, 2, 1, "backwards"),
+    (3, 2, 2, "dealt out"),
+    (3, 4, 1, "dealt out"),
+    (4, 1, 2, "by node"),
+    (5, 3, 1, "by node"),
+    (2, 4, 2, "backwards"),
+    (2, 8, 1, "by node"),
+    (4, 8, 1, "dealt out"),
+]
 
 
 def places_of(nodes: int, cards: int, per_card: int = 1, numbered: str = "by node") -> list:
@@ -95,7 +112,9 @@ def ring_questions():
     for level in range(3):
         for nodes, cards, per_card, numbered in SHAPES:
             places = places_of(nodes, cards, per_card, numbered)
-            says = f"{count_text(nodes, 'node')} with {count_text(cards, 'card')} and {count_text(cards * per_card, 'GPU')} each"
+            says = (
+                f"{count_text(nodes, 'node')} with {count_text(cards, 'card')} and {count_text(cards * per_card, 'GPU')} each"
+            )
             says += f", ranks {numbered if numbered == 'dealt out' else f'numbered {numbered}'}"
             yield Question(
                 (places,), lambda answer, places=places, level=level: _wrong_rings(answer, places, level), says, level
@@ -201,43 +220,88 @@ GB = 10**9
 FLOWS = [  # what it is; (from, to, bytes); places; NVLink and card as their makers quote them; the busiest wires; seconds
     ("one message in a node", [(0, 1, 9 * GB)], [(0, 0), (0, 1)], 900, 400, {("GPU", 0, "out"), ("GPU", 1, "in")}, 0.02),
     (
-        "both ways at once", [(0, 1, 9 * GB), (1, 0, 5 * GB)], [(0, 0), (0, 1)], 900, 400,
-        {("GPU", 0, "out"), ("GPU", 1, "in")}, 0.02,
+        "both ways at once",
+        [(0, 1, 9 * GB), (1, 0, 5 * GB)],
+        [(0, 0), (0, 1)],
+        900,
+        400,
+        {("GPU", 0, "out"), ("GPU", 1, "in")},
+        0.02,
     ),
     ("between two nodes", [(0, 1, 5 * GB)], [(0, 0), (1, 0)], 900, 400, {("card", (0, 0), "out"), ("card", (1, 0), "in")}, 0.1),
     (
-        "two messages of one pair", [(0, 1, GB), (0, 1, 2 * GB)], [(0, 0), (0, 1)], 600, 200,
-        {("GPU", 0, "out"), ("GPU", 1, "in")}, 0.01,
+        "two messages of one pair",
+        [(0, 1, GB), (0, 1, 2 * GB)],
+        [(0, 0), (0, 1)],
+        600,
+        200,
+        {("GPU", 0, "out"), ("GPU", 1, "in")},
+        0.01,
     ),
     (
-        "two GPUs with one card", [(0, 2, 3 * GB), (1, 3, 4 * GB)], [(0, 0), (0, 0), (1, 0), (1, 1)], 900, 400,
-        {("card", (0, 0), "out")}, 0.14,
+        "two GPUs with one card",
+        [(0, 2, 3 * GB), (1, 3, 4 * GB)],
+        [(0, 0), (0, 0), (1, 0), (1, 1)],
+        900,
+        400,
+        {("card", (0, 0), "out")},
+        0.14,
     ),
     (
-        "everybody to rank 0", [(1, 0, 2 * GB), (2, 0, 3 * GB), (3, 0, 4 * GB)], places_of(1, 4), 900, 400,
-        {("GPU", 0, "in")}, 0.02,
+        "everybody to rank 0",
+        [(1, 0, 2 * GB), (2, 0, 3 * GB), (3, 0, 4 * GB)],
+        places_of(1, 4),
+        900,
+        400,
+        {("GPU", 0, "in")},
+        0.02,
     ),
     (
-        "to one card from three nodes", [(1, 0, GB), (2, 0, GB), (3, 0, 2 * GB)], places_of(4, 1), 900, 100,
-        {("card", (0, 0), "in")}, 0.32,
+        "to one card from three nodes",
+        [(1, 0, GB), (2, 0, GB), (3, 0, 2 * GB)],
+        places_of(4, 1),
+        900,
+        100,
+        {("card", (0, 0), "in")},
+        0.32,
     ),
     (
-        "a ring whose ranks are dealt out", [(i, (i + 1) % 4, GB) for i in range(4)], [(0, 0), (1, 0), (0, 0), (1, 0)], 900, 400,
-        {("card", (node, 0), way) for node in (0, 1) for way in ("out", "in")}, 0.04,
+        "a ring whose ranks are dealt out",
+        [(i, (i + 1) % 4, GB) for i in range(4)],
+        [(0, 0), (1, 0), (0, 0), (1, 0)],
+        900,
+        400,
+        {("card", (node, 0), way) for node in (0, 1) for way in ("out", "in")},
+        0.04,
     ),
     (
-        "more in a node than between", [(0, 1, 9 * GB), (0, 2, 2 * GB)], places_of(2, 2), 900, 400,
-        {("card", (0, 0), "out"), ("card", (1, 0), "in")}, 0.04,
+        "more in a node than between",
+        [(0, 1, 9 * GB), (0, 2, 2 * GB)],
+        places_of(2, 2),
+        900,
+        400,
+        {("card", (0, 0), "out"), ("card", (1, 0), "in")},
+        0.04,
     ),
     (
-        "much in a node, little between", [(0, 1, 45 * GB), (0, 2, GB), (1, 3, GB)], places_of(2, 2), 900, 400,
-        {("GPU", 0, "out"), ("GPU", 1, "in")}, 0.1,
+        "much in a node, little between",
+        [(0, 1, 45 * GB), (0, 2, GB), (1, 3, GB)],
+        places_of(2, 2),
+        900,
+        400,
+        {("GPU", 0, "out"), ("GPU", 1, "in")},
+        0.1,
     ),
     (
-        "all-to-all on 2 nodes of 8", [(i, j, GB) for i in range(16) for j in range(16) if i != j], places_of(2, 4, 2), 900, 400,
-        {("card", (node, card), way) for node in (0, 1) for card in range(4) for way in ("out", "in")}, 0.32,
+        "all-to-all on 2 nodes of 8",
+        [(i, j, GB) for i in range(16) for j in range(16) if i != j],
+        places_of(2, 4, 2),
+        900,
+        400,
+        {("card", (node, card), way) for node in (0, 1) for card in range(4) for way in ("out", "in")},
+        0.32,
     ),
-]  # fmt: skip
+]
 
 
 def wire_questions():

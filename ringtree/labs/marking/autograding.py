@@ -67,7 +67,9 @@ class ExecuteForFeedback(Execute):
         before, os.environ[MARKED] = os.environ.get(MARKED), mark
         self._left = self.most_output
         try:
-            with tempfile.TemporaryDirectory(prefix="kernel-", dir=sockets.parent(), ignore_cleanup_errors=True) as self._folder:
+            with tempfile.TemporaryDirectory(
+                prefix="kernel-", dir=sockets.parent(), ignore_cleanup_errors=True
+            ) as self._folder:
                 return super().preprocess(nb, resources, **more)
         except Exception as error:  # a kernel that died, or that could not be interrupted
             self.log.warning("The submission was not executed to its end: %s", error)

@@ -19,10 +19,20 @@ DEPTH, TEXT, DIGITS, RANGE = 40, 100_000, 1000, 100_000  # of nested lists; char
 DTYPES = {
     str(each).removeprefix("torch."): each
     for each in (
-        torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.float16, torch.bfloat16, torch.float32,
-        torch.float64, torch.complex64, torch.complex128,
+        torch.bool,
+        torch.uint8,
+        torch.int8,
+        torch.int16,
+        torch.int32,
+        torch.int64,
+        torch.float16,
+        torch.bfloat16,
+        torch.float32,
+        torch.float64,
+        torch.complex64,
+        torch.complex128,
     )
-}  # fmt: skip
+}
 NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 

@@ -94,4 +94,6 @@ class Mirrors:
         return self._found[storage]
 
     def _coming(self, storage):
-        return [each for regions in self.under_way.values() for each in regions if each.storage == storage and each.sent is None]
+        return [
+            each for regions in self.under_way.values() for each in regions if each.storage == storage and each.sent is None
+        ]

@@ -59,7 +59,9 @@ def cells_of(path):
         cells = nbformat.read(path, as_version=4).cells
         return dict(enumerate((cell.source for cell in cells if cell.cell_type == "code"), 1))
     except Exception as error:
-        raise UsageError(f"{path} cannot be read as a notebook ({type(error).__name__}: {error}): give an .ipynb file") from None
+        raise UsageError(
+            f"{path} cannot be read as a notebook ({type(error).__name__}: {error}): give an .ipynb file"
+        ) from None
 
 
 def with_hidden(lab, folder):

@@ -47,7 +47,11 @@ class Pipe:
         text, rest = self._read(length), self._read(more)
         try:
             tree, lengths = json.loads(bytes(text))
-            if not isinstance(tree, dict) or not all(type(each) is int and each >= 0 for each in lengths) or sum(lengths) != more:
+            if (
+                not isinstance(tree, dict)
+                or not all(type(each) is int and each >= 0 for each in lengths)
+                or sum(lengths) != more
+            ):
                 raise ValueError("no message")
         except (ValueError, TypeError, RecursionError) as error:
             raise Garbled(str(error)) from None

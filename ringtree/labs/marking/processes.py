@@ -71,9 +71,14 @@ class Nursery:
             nothing = subprocess.DEVNULL
             self._process = subprocess.Popen(
                 [*self._enclose, sys.executable, "-m", "ringtree.labs.marking.nursery", str(theirs.fileno())],
-                pass_fds=[theirs.fileno()], env=environment, cwd=home, start_new_session=True,
-                stdin=nothing, stdout=nothing, stderr=nothing,
-            )  # fmt: skip
+                pass_fds=[theirs.fileno()],
+                env=environment,
+                cwd=home,
+                start_new_session=True,
+                stdin=nothing,
+                stdout=nothing,
+                stderr=nothing,
+            )
         self._control.settimeout(BEGINNING)
         if self._control.recv(1) != b"r":
             raise RuntimeError("the process for answers did not start: does `python -c 'import ringtree.labs'` work?")

@@ -69,7 +69,12 @@ class ReturnEncoder(Encoder):
 
     def tensor(self, value):
         for number, given in enumerate(self.given):
-            if isinstance(given, torch.Tensor) and value.dtype is given.dtype and value.nbytes and _in_one_storage(value, given):
+            if (
+                isinstance(given, torch.Tensor)
+                and value.dtype is given.dtype
+                and value.nbytes
+                and _in_one_storage(value, given)
+            ):
                 return ["given", number, list(value.shape), list(value.stride()), value.storage_offset()]
         return super().tensor(value)
 
@@ -156,9 +161,12 @@ class Talk:
         encoder.receives, encoder.collective = name in ("recv", "irecv"), name not in MESSAGES
         self.speaking = True
         message = {
-            "kind": "call", "name": name, "args": [encoder.encode(each) for each in args],
-            "kwargs": {str(key): encoder.encode(each) for key, each in kwargs.items()}, "regions": encoder.regions,
-        }  # fmt: skip
+            "kind": "call",
+            "name": name,
+            "args": [encoder.encode(each) for each in args],
+            "kwargs": {str(key): encoder.encode(each) for key, each in kwargs.items()},
+            "regions": encoder.regions,
+        }
         self.speaking = False
         answer = self.ask(message, encoder.blocks, encoder.touches)
         self.forget()

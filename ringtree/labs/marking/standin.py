@@ -94,7 +94,11 @@ class Conversation:
 
     def hold(self, message, given, options, without):
         encoder = GivenEncoder(self.objects)
-        trees = {"arguments": encoder.encode(list(given)), "options": encoder.encode(options), "without": encoder.encode(without)}
+        trees = {
+            "arguments": encoder.encode(list(given)),
+            "options": encoder.encode(options),
+            "without": encoder.encode(without),
+        }
         self._pipe.send(message | trees, encoder.blocks)
         while True:
             message, blocks = self._pipe.receive()
@@ -115,9 +119,13 @@ class Conversation:
         if message["looked"]:
             VALUE.item()  # by NCCL's rules a rank that looks at a value holds; the simulator sees that such operations come
         carry_out = {
-            "call": self._call, "wait": self._wait, "done": self._wait, "touch": self._touch, "method": self._method,
+            "call": self._call,
+            "wait": self._wait,
+            "done": self._wait,
+            "touch": self._touch,
+            "method": self._method,
             "compute": self._compute,
-        }[message["kind"]]  # fmt: skip
+        }[message["kind"]]
         self.regions = []
         encoder = GivenEncoder(self.objects)
         try:
@@ -229,7 +237,8 @@ def _raise(error):
     raise error
 
 
-def _template(call): return call()  # fmt: skip  # on one line: that of all its instructions
+def _template(call):
+    return call()
 
 
 @cache

@@ -80,8 +80,11 @@ def through_experts_alone(given):
     sum((result * ends).sum() for result, (*_, ends) in zip(results, given)).backward()
     return [
         {
-            "results": result.detach(), "rows for the expert here": count, "gradient of the tokens": tokens.grad,
-            "gradient of the weights": weights.grad, "gradient of the expert": layer.weight.grad,
+            "results": result.detach(),
+            "rows for the expert here": count,
+            "gradient of the tokens": tokens.grad,
+            "gradient of the weights": weights.grad,
+            "gradient of the expert": layer.weight.grad,
         }
         for result, count, (tokens, weights), layer in zip(results, counts, leaves, layers_of_all)
-    ]  # fmt: skip
+    ]

@@ -31,8 +31,7 @@ def _there_and_back(function, names, given, ends, dist):
     y = differentiable(function(*(1 * each for each in leaves), dist), ends.shape)
     (y * ends).sum().backward()
     return {"result": y.detach()} | {
-        f"gradient of {name}": torch.zeros_like(each) if each.grad is None else each.grad
-        for name, each in zip(names, leaves)
+        f"gradient of {name}": torch.zeros_like(each) if each.grad is None else each.grad for name, each in zip(names, leaves)
     }
 
 
@@ -62,8 +61,7 @@ def _alone(shares, x, norm, bias, ends):
     y = F.linear(F.gelu(F.linear(rest, up, up_bias)), down, leaves["the bias of down"])
     (y * ends).sum().backward()
     return [
-        {"result": y.detach()}
-        | {f"gradient of {name}": each.grad for name, each in [*leaves.items(), *zip(NAMES[3:6], share)]}
+        {"result": y.detach()} | {f"gradient of {name}": each.grad for name, each in [*leaves.items(), *zip(NAMES[3:6], share)]}
         for share in shares
     ]
 

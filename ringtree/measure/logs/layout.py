@@ -8,7 +8,13 @@ from ringtree.measure.logs.rounded import bounds, is_value, number
 
 OPERATIONS = ("sum", "prod", "min", "max", "avg", "mulsum", "none")
 HEAD = re.compile(r"\b(?:size|bytes)\s+(?:count|N)\s+type\b.*\b(?:cpu)?time\b.*")
-TODAY = {"op": "redop", "error": "delta", "res": "delta", "#wrong": "wrong", "algbw": "algbw"}  # of 2017, and of 2.12 and before
+TODAY = {
+    "op": "redop",
+    "error": "delta",
+    "res": "delta",
+    "#wrong": "wrong",
+    "algbw": "algbw",
+}  # of 2017, and of 2.12 and before
 
 _SHORT = ("time", "algbw", "busbw")
 _HALF = (*_SHORT, "wrong")
@@ -18,7 +24,7 @@ _WITHOUT_HEAD = {
     len(columns): columns
     for half in (_SHORT, _HALF, _PER_CALL)
     for columns in (half, ("root", *half), (*half, *half), ("root", *half, *half))
-} | {4: _HALF, 8: (*_HALF, *_HALF), 9: ("root", *_HALF, *_HALF)}  # fmt: skip
+} | {4: _HALF, 8: (*_HALF, *_HALF), 9: ("root", *_HALF, *_HALF)}
 LONGEST = max(_WITHOUT_HEAD)
 
 

@@ -15,14 +15,21 @@ TITLE = re.compile(r"^[\\#\s]*OSU (\S+) (.*?)\s*Test(?: v(\S+))?$")
 LIBRARIES = re.compile(r"(?:MPI|NCCL|RCCL|XCCL)(?:-\w+)?")  # OSU also tests one-sided calls, OpenSHMEM and UPC
 # What OSU calls a test, where no list of collectives does.
 TITLES = {
-    "all-to-all personalized exchange": "all_to_all", "all-to-allv personalized exchange": "all_to_all",
-    "": "send_recv", "multi": "send_recv",
-}  # fmt: skip
+    "all-to-all personalized exchange": "all_to_all",
+    "all-to-allv personalized exchange": "all_to_all",
+    "": "send_recv",
+    "multi": "send_recv",
+}
 TYPES = {"MPI_CHAR": "int8", "MPI_INT": "int32", "MPI_FLOAT": "float", "MPI_DOUBLE": "double"}
 COLUMNS = {
-    "size": "size", "avg latency": "time", "latency": "time", "min latency": "min", "max latency": "max",
-    "iterations": "calls", "validation": "validation",
-}  # fmt: skip
+    "size": "size",
+    "avg latency": "time",
+    "latency": "time",
+    "min latency": "min",
+    "max latency": "max",
+    "iterations": "calls",
+    "validation": "validation",
+}
 
 
 @dataclass

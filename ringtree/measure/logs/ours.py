@@ -31,7 +31,9 @@ def _times(words, name, line):
     try:
         return tuple(float(each) for each in words.split())
     except ValueError:
-        raise UsageError(f"{name}, line {line}: by_rank is {words!r}, which it cannot be: mend or leave out that line") from None
+        raise UsageError(
+            f"{name}, line {line}: by_rank is {words!r}, which it cannot be: mend or leave out that line"
+        ) from None
 
 
 def table_of_json(found, name):

@@ -26,9 +26,11 @@ def tables_of_json(found, name):
     }
     version, average = whole(found.get("nccl_version")), number(_dict(found.get("average_bus_bandwidth")).get("bandwidth"))
     run.attrs = {
-        "date": found.get("start_time"), "settings": " ".join(arguments), "nccl": version_of(version) if version else None,
+        "date": found.get("start_time"),
+        "settings": " ".join(arguments),
+        "nccl": version_of(version) if version else None,
         "avg_busbw": None if average is None else 1e9 * average,
-    }  # fmt: skip
+    }
     table = Table(1, None, run)
     rows, broken = [], []
     for at, result in enumerate(map(_dict, _list(results)), 1):

@@ -7,9 +7,17 @@ from ringtree.measure.call import ITEMSIZE
 # By the name that nccl-tests prints today; rccl-tests and older ones print others.
 BYTES = ITEMSIZE | {"uint32": 4, "uint64": 8}
 ALIASES = {
-    "char": "int8", "int": "int32", "fp8_e4m3": "f8e4m3", "fp8_e5m2": "f8e5m2", "float8_e4m3": "f8e4m3", "float8_e5m2": "f8e5m2",
-    "bf16": "bfloat16", "float16": "half", "float32": "float", "float64": "double",
-}  # fmt: skip
+    "char": "int8",
+    "int": "int32",
+    "fp8_e4m3": "f8e4m3",
+    "fp8_e5m2": "f8e5m2",
+    "float8_e4m3": "f8e4m3",
+    "float8_e5m2": "f8e5m2",
+    "bf16": "bfloat16",
+    "float16": "half",
+    "float32": "float",
+    "float64": "double",
+}
 NAMES = (*BYTES, *ALIASES)
 
 

@@ -8,4 +8,8 @@ technique itself.
 
 import lazy_loader
 
-__getattr__, __dir__, __all__ = lazy_loader.attach(__name__, submodules=["data_parallel", "experts", "pipeline", "sharded", "tensor_parallel", "uneven"], submod_attrs={"layers": ["Layer", "layers_of", "transformer"]})
+__getattr__, __dir__, __all__ = lazy_loader.attach(
+    __name__,
+    submodules=["data_parallel", "experts", "pipeline", "sharded", "tensor_parallel", "uneven"],
+    submod_attrs={"layers": ["Layer", "layers_of", "transformer"]},
+)

@@ -37,9 +37,7 @@ def layers_of(model, forward=0.0, backward=0.0) -> list[Layer]:
     counts = {name: parameter.numel() for name, parameter in model.named_parameters()}
     dtype = next(model.parameters()).dtype
     whole = sum(counts.values())
-    return [
-        Layer(name, (count,), forward * count / whole, backward * count / whole, dtype) for name, count in counts.items()
-    ]
+    return [Layer(name, (count,), forward * count / whole, backward * count / whole, dtype) for name, count in counts.items()]
 
 
 def transformer(layers, width, tokens, rate, vocabulary=50_257, context=1024, dtype=torch.bfloat16) -> list[Layer]:

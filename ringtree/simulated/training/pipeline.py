@@ -89,9 +89,7 @@ def in_order(activation, dist, orders, stages):
 
 def orders_of(pipeline_order) -> list[list[tuple[int, str, int]]]:
     """By rank, the actions of a schedule of torch.distributed.pipelining, for `in_order`. pipeline_order: its attribute."""
-    return [
-        [action_of(str(each)) for each in actions if each is not None] for _, actions in sorted(pipeline_order.items())
-    ]
+    return [[action_of(str(each)) for each in actions if each is not None] for _, actions in sorted(pipeline_order.items())]
 
 
 def action_of(text) -> tuple[int, str, int]:

@@ -37,7 +37,26 @@ from ringtree.theory.nccl.printed import (
 from ringtree.theory.nccl.tuning import Choice, Graph, Platform, choice, latencies, model, table
 
 __all__ = [
-    "ALGORITHMS", "COLLECTIVES", "CONSTANTS", "DEBUG", "GENERATIONS", "PATHS", "PROTOCOLS", "Choice", "Communicator", "Graph",
-    "Platform", "Tuning", "choice", "judge", "latencies", "model", "nearest_model", "predict_from_table", "published",
-    "read_platform", "read_tuning", "table",
-]  # fmt: skip
+    "ALGORITHMS",
+    "COLLECTIVES",
+    "CONSTANTS",
+    "DEBUG",
+    "GENERATIONS",
+    "PATHS",
+    "PROTOCOLS",
+    "Choice",
+    "Communicator",
+    "Graph",
+    "Platform",
+    "Tuning",
+    "choice",
+    "judge",
+    "latencies",
+    "model",
+    "nearest_model",
+    "predict_from_table",
+    "published",
+    "read_platform",
+    "read_tuning",
+    "table",
+]

@@ -13,28 +13,53 @@ _WORKED_OUT = "worked out from the link speeds in topo.h and the speeds that sea
 _V100 = Platform("4 × V100 (NVLink 2)", 70, 1, 4, Graph.of(6, 21), version="2.8", source=_WORKED_OUT)
 _V100_NODES = replace(_V100, name="V100 nodes (2 × EDR)", nodes=2, ring=Graph.of(2, 12), tree=Graph.of(2, 24, 12))
 _A100 = Platform(
-    "A100 (NVSwitch)", 80, 1, 8, Graph.of(12, 21), version="2.8",
+    "A100 (NVSwitch)",
+    80,
+    1,
+    8,
+    Graph.of(12, 21),
+    version="2.8",
     source=f"{_WORKED_OUT}; the links' 252 GB/s stand in a log, NVIDIA/nccl-tests issue 100",
 )
 _A100_NODES = replace(_A100, name="A100 nodes (4 × HDR)", nodes=2, ring=Graph.of(4, 24), tree=Graph.of(4, 42, 24))
 _H200 = Platform(
-    "8 × H200 (NVSwitch)", 90, 1, 8, Graph.of(12, 30), nvls=Graph.of(8, 40, 60),
+    "8 × H200 (NVSwitch)",
+    90,
+    1,
+    8,
+    Graph.of(12, 30),
+    nvls=Graph.of(8, 40, 60),
     source=f"{_WORKED_OUT}; gives to the last digit the table that NCCL 2.30.4 printed on such a machine "
     "(C-TC/multi-gpu-programming-models, repro/thesis_microbench/README.md, commit 19e8fbf3bd)",
 )
 _H100_AWS = replace(
-    _H200, name="2 × 8 × H100, EFA", nodes=2, ring=Graph.of(8, 48), nvls=Graph.of(8, 40, 48), network_latency=75e-6,
+    _H200,
+    name="2 × 8 × H100, EFA",
+    nodes=2,
+    ring=Graph.of(8, 48),
+    nvls=Graph.of(8, 40, 48),
+    network_latency=75e-6,
     source=f"{_WORKED_OUT}; 75 µs is what aws-ofi-nccl declares for p5 (platform-aws.cpp, commit 2daf7d30); its own tuner, "
     "which may overrule NCCL, is left out, and which NCCL it was is not published",
 )
 _B200 = Platform("8 × B200 (NVSwitch)", 100, 1, 8, Graph.of(16, 45), nvls=Graph.of(8, 80, 90), source=_WORKED_OUT)
 _B200_NODES = replace(
-    _B200, name="4 × 8 × B200, EFA", nodes=4, ring=Graph.of(8, 48), nvls=Graph.of(8, 48), network_latency=35e-6,
+    _B200,
+    name="4 × 8 × B200, EFA",
+    nodes=4,
+    ring=Graph.of(8, 48),
+    nvls=Graph.of(8, 48),
+    network_latency=35e-6,
     source=f"{_WORKED_OUT}; 35 µs is what aws-ofi-nccl declares for p6-b200 (platform-aws.cpp, commit 2daf7d30), whose own "
     "tuner is left out",
 )
 _L40S = Platform(
-    "4 × L40S (PCIe 4)", 89, 1, 4, Graph.of(1, 20), intra="PHB",
+    "4 × L40S (PCIe 4)",
+    89,
+    1,
+    4,
+    Graph.of(1, 20),
+    intra="PHB",
     source=f"{_WORKED_OUT}: one channel of 20 GB/s, as NCCL found in a log of two RTX 4090 over PCIe 4; how this machine's "
     "four slots hang together is not published",
 )
@@ -62,7 +87,9 @@ def published(run: str) -> Platform:
     """
     data.run(run)
     if run not in _PUBLISHED:
-        raise UsageError(f"{run!r} was not made with NCCL, or not on a machine whose speeds are known; give one of {', '.join(_PUBLISHED)}")
+        raise UsageError(
+            f"{run!r} was not made with NCCL, or not on a machine whose speeds are known; give one of {', '.join(_PUBLISHED)}"
+        )
     return _PUBLISHED[run]
 
 
