@@ -52,6 +52,10 @@ def arguments():
     parser.add_argument("--only", nargs="+", choices=NAMES, metavar="PART", help=f"only these parts, of {', '.join(NAMES)}")
     parser.add_argument("--notebooks", nargs="+", type=Path, metavar="FILE", help="only these (every chapter and lab source)")
     parser.add_argument("--overwrite", action="store_true", help="replace recordings that are there already")
+    parser.add_argument("--workers", type=int, default=1, metavar="N", help="run so many notebooks at a time")
+    parser.add_argument(
+        "--commit", metavar="HASH", help="of this tree, where its history is not here (a copy on another machine)"
+    )
     parser.add_argument("--dry", action="store_true", help="a trial with small sizes over Gloo on CPUs: no recording")
     return parser
 
@@ -84,7 +88,8 @@ def look(options) -> dict:
         raise UsageError(
             f"recorded already: {', '.join(there)}; nothing was done: give --overwrite to record again, or --only for others"
         )
-    return {"gpus": gpus, "driver": driver or ("unknown" if gpus else None)} | dict(zip(("commit", "changed"), history()))
+    commit, changed = (options.commit, "unknown") if options.commit else history()
+    return {"gpus": gpus, "driver": driver or ("unknown" if gpus else None), "commit": commit, "changed": changed}
 
 
 def said_by(command):
@@ -167,13 +172,15 @@ def notebooks(stage, options) -> tuple[list[dict], dict]:
     """
     os.environ["RINGTREE_SHARE_GPUS"] = "1" if stage.share_gpus else "0"
     paths, cells = [str(path.resolve()) for path in options.notebooks or normalise.stored_notebooks()], Cells()
-    ended = pytest.main([*QUIET, *NBVAL, *paths], plugins=[cells])
+    several = ["-n", str(options.workers), "--dist", "loadfile"] if options.workers > 1 else []
+    ended = pytest.main([*QUIET, *NBVAL, *several, *paths], plugins=[cells])
     if ended == pytest.ExitCode.INTERRUPTED:
         raise KeyboardInterrupt
     if ended not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
         raise RuntimeError(f"pytest ended with {ended!r}: `make test` says more")
-    print(recordings.rows_text("notebooks", pandas.DataFrame(cells.rows)), flush=True)
-    return cells.rows, {"notebooks": len(paths), "compared": "with the stored outputs, by nbval"}
+    rows = sorted(cells.rows, key=lambda row: (row["notebook"], row["cell"]))
+    print(recordings.rows_text("notebooks", pandas.DataFrame(rows)), flush=True)
+    return rows, {"notebooks": len(paths), "compared": "with the stored outputs, by nbval"}
 
 
 class Cells:
@@ -185,14 +192,13 @@ class Cells:
     def __init__(self):
         self.rows = []
 
-    def pytest_itemcollected(self, item):
-        item.user_properties += [("notebook", item.path.name), ("cell", item.cell_num)]
-
     def pytest_runtest_logreport(self, report):
         if report.when == "call" or not report.passed:
             said = normalise.without_paths(report.longreprtext)
             told = (said.partition("Traceback:")[2].strip() or said)[:REPORT_LENGTH]
-            self.rows.append({**dict(report.user_properties), "outcome": report.outcome, "report": told or None})
+            path, _, cell = report.nodeid.partition("::Cell ")
+            which = {"notebook": Path(path).name, "cell": int(cell)}
+            self.rows.append({**which, "outcome": report.outcome, "report": None if report.passed else told or None})
 
 
 if __name__ == "__main__":

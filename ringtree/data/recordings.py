@@ -33,11 +33,12 @@ RECORDINGS = {
         "All-reduce over NCCL: its time, NCCL's choice and what NCCL expected",
         "size time low high wrong algorithm protocol channels expected",
     ),
+    "pairing": ("The programs of NCCL's rules of pairing, over NCCL", "program way numbers verdict ranks"),
     "hangs": ("Where a recv without a send hangs over NCCL", "case report"),
 }
 NUMBERS = {
     "float64": "time low high late returned waited events done expected".split(),
-    "Int64": "size cell matrix steps wrong channels".split(),
+    "Int64": "size cell matrix steps wrong channels numbers".split(),
 }
 TYPES = {column: dtype for dtype, columns in NUMBERS.items() for column in columns}  # all others hold words
 

@@ -11,8 +11,11 @@ own: a barrier over NCCL would be NCCL's first call and spoil what follows.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
 from dataclasses import replace
@@ -54,6 +57,8 @@ def _where():
     """What a rank knows of its GPU, its versions and NCCL's settings; nothing that names the host."""
     told = [name for name in sorted(os.environ) if name.startswith(("NCCL_", "TORCH_NCCL_"))]
     environment = {name: os.environ[name] for name in told if name not in ("NCCL_HOSTID", "NCCL_DEBUG_FILE")}
+    if module := sys.modules.get("sitecustomize"):
+        environment |= {"names of PyTorch 2.13 given to": torch.__version__} if hasattr(module, "NEWER") else {}
     found = {"backend": dist.get_backend(), "torch": torch.__version__, "environment": environment}
     if _device() == "cpu":
         return found | dict.fromkeys(("device", "gpu", "capability", "cuda", "nccl"))
@@ -298,4 +303,14 @@ def hangs(stage, quick=False):
     return rows, {"deadline": f"{seconds} s"}
 
 
-PARTS = {part.__name__: part for part in (order, streams, synchronize, choices, hangs)}
+def pairing(stage, quick=False):
+    """What becomes of the programs that decide NCCL's rules of pairing, each on ranks of its own (`pairing.py`)."""
+    with stage.start():
+        pass  # for the provenance: these programs have processes of their own
+    command = [sys.executable, "-m", "ringtree.measure.pairing", "--backend", stage.backend]
+    command += ["--share"] * stage.share_gpus + ["--quick"] * quick
+    said = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, cwd=Path(__file__).parents[2])
+    return json.loads(said.stdout), {"deadline": "10 s", "lazy": "no device_id", "eager": "with device_id"}
+
+
+PARTS = {part.__name__: part for part in (order, streams, synchronize, choices, hangs, pairing)}

@@ -12,7 +12,15 @@ import torch.distributed as dist
 from torch.nn import functional as F
 
 from ringtree import data
-from ringtree.parallel import data_parallel, experts, model, pipeline, sharded, tensor_parallel, uneven
+from ringtree.parallel import (
+    data_parallel,
+    experts,
+    model,
+    pipeline,
+    sharded,
+    tensor_parallel,
+    uneven,
+)
 
 ROWS, BUCKET, MICROBATCHES = 4, 400_000, 8
 
@@ -66,7 +74,13 @@ def by_pipeline(device, steps):
         inputs, wanted = [each[:, :-1] for each in rows], [each[:, 1:].flatten() for each in rows]
         like = torch.empty(*inputs[0].shape, net.norm.weight.numel(), device=device)
         losses = pipeline.step(
-            rounds, {rank: stage}, size, inputs, lambda y, i: F.cross_entropy(y.flatten(0, 1), wanted[i]), like, dist
+            rounds,
+            {rank: stage},
+            size,
+            inputs,
+            lambda y, i: F.cross_entropy(y.flatten(0, 1), wanted[i]),
+            like,
+            dist,
         )
         optimizer.step()
         mean = torch.stack(losses).mean() if losses else torch.zeros((), device=device)
@@ -113,7 +127,9 @@ def by_uneven(device, steps):
     rank, size = dist.get_rank(), dist.get_world_size()
     tokens, symbols = model.tokens_of(data.prose())
     net = model.seeded(lambda: model.GPT(len(symbols))).to(device)
-    parts = [batch.chunk(size)[rank].to(device) for batch in model.batches(tokens, steps, ROWS * size)]
+    parts = [
+        batch.chunk(size)[rank].to(device) for batch in model.batches(tokens, steps, ROWS * size)
+    ]
     if rank == size - 1:
         parts[2::3] = [part[:0] for part in parts[2::3]]
     average = partial(data_parallel.average_buckets, net, dist, BUCKET)
@@ -145,7 +161,9 @@ def main(arguments=None):
     given = parser.parse_args(arguments)
     if "LOCAL_RANK" not in os.environ:
         launcher = "python -m torch.distributed.run --nproc-per-node 4 -m ringtree.parallel"
-        parser.exit(2, f"{parser.prog}: these are no ranks: start it as `{launcher} {given.technique}`\n")
+        parser.exit(
+            2, f"{parser.prog}: these are no ranks: start it as `{launcher} {given.technique}`\n"
+        )
     device = join()
     if dist.get_rank() == 0:
         print(f"{given.technique}: {dist.get_world_size()} ranks, {dist.get_backend()}", flush=True)

@@ -10,8 +10,12 @@ import torch
 
 def save(path, step, net, optimizer):
     """Call it on one rank, after `step`. There is always a whole checkpoint at `path`, the old one or the new."""
-    torch.save({"step": step, "net": net.state_dict(), "optimizer": optimizer.state_dict()}, f"{path}.new")
-    os.replace(f"{path}.new", path)  # at once: who is killed while writing has not touched the old one
+    torch.save(
+        {"step": step, "net": net.state_dict(), "optimizer": optimizer.state_dict()}, f"{path}.new"
+    )
+    os.replace(
+        f"{path}.new", path
+    )  # at once: who is killed while writing has not touched the old one
 
 
 def resume(path, net, optimizer):

@@ -82,12 +82,21 @@ class Calls(TorchDispatchMode):
         if "process_group" in given:
             self._note(function, [*given.values()], ProcessGroup.unbox(given["process_group"]))
         elif "group_name" in given:
-            self._note(function, [result, *given.values()], _resolve_process_group(given["group_name"]))
+            self._note(
+                function, [result, *given.values()], _resolve_process_group(given["group_name"])
+            )
         return result
 
     def _note(self, function, values, group):
         name = function.overloadpacket.__name__.strip("_")
         for ending in "_base", "_into_tensor", "_tensor":
             name = name.removesuffix(ending)
-        tensors = [[each for each in tree_leaves(value) if isinstance(each, torch.Tensor)] for value in values]
-        self.calls.append((name.replace("all_", "all"), max(sum(each.nbytes for each in one) for one in tensors), group.size()))
+        tensors = [
+            [each for each in tree_leaves(value) if isinstance(each, torch.Tensor)]
+            for value in values
+        ]
+        self.calls.append((
+            name.replace("all_", "all"),
+            max(sum(each.nbytes for each in one) for one in tensors),
+            group.size(),
+        ))

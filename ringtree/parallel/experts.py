@@ -155,7 +155,9 @@ def balance_loss(model, dist=None):
     the ranks' losses is then the loss of the whole batch.
     """
     layers = layers_of(model)
-    counts = torch.stack([torch.bincount(layer.chosen.flatten(), minlength=layer.count) for layer in layers])
+    counts = torch.stack([
+        torch.bincount(layer.chosen.flatten(), minlength=layer.count) for layer in layers
+    ])
     if dist is not None:
         dist.all_reduce(counts)
     shares = counts / counts.sum(1, keepdim=True)

@@ -38,7 +38,10 @@ class Flat:
 
 def flats_of(units, dist, group=None):
     rank, size = dist.get_rank(group), dist.get_world_size(group)
-    return [Flat((each for module in unit for each in module.parameters()), rank, size) for unit in units]
+    return [
+        Flat((each for module in unit for each in module.parameters()), rank, size)
+        for unit in units
+    ]
 
 
 class ZeRO1:
@@ -84,7 +87,10 @@ class ShardedGradients:
 
     def _ready(self, flat, number, parameter):
         if flat not in self.whole:
-            self.whole[flat] = parameter.new_zeros(len(flat.whole)), set(range(len(flat.parameters)))
+            self.whole[flat] = (
+                parameter.new_zeros(len(flat.whole)),
+                set(range(len(flat.parameters))),
+            )
         vector, missing = self.whole[flat]
         flat.places(vector)[number].copy_(parameter.grad)
         parameter.grad = None
@@ -106,7 +112,9 @@ class ShardedGradients:
             del self.whole[flat]
             part /= self.dist.get_world_size()
             together = self.replicas is not None
-            work = self.dist.all_reduce(part, group=self.replicas, async_op=True) if together else None
+            work = (
+                self.dist.all_reduce(part, group=self.replicas, async_op=True) if together else None
+            )
             self.parts.append((flat, part, work))
 
     def finish(self):
@@ -118,7 +126,9 @@ class ShardedGradients:
             flat.shard.grad = part if flat.shard.grad is None else flat.shard.grad + part
         self.parts = []
         if self.whole:
-            raise RuntimeError("a parameter has got no gradient in this backward pass: its unit was never sent")
+            raise RuntimeError(
+                "a parameter has got no gradient in this backward pass: its unit was never sent"
+            )
 
     def held(self):
         """All tensors that it has at this moment."""
@@ -191,5 +201,7 @@ class ZeRO3:
         self.gradients.finish()
         self.optimizer.step()
         self.optimizer.zero_grad()
-        for flat in [*self.gathers]:  # what a forward pass without a backward pass has left is old now
+        for flat in [
+            *self.gathers
+        ]:  # what a forward pass without a backward pass has left is old now
             self._drop(flat)

@@ -144,7 +144,8 @@ def share(net, dist, group=None, sequence=False, gather_twice=False):
         attention, feed_forward = block.attention, block.feed_forward
         if attention.heads % ranks.size:
             raise ValueError(
-                f"{attention.heads} heads cannot be shared by {ranks.size} ranks: give a number that divides the heads"
+                f"{attention.heads} heads cannot be shared by {ranks.size} ranks: "
+                "give a number that divides the heads"
             )
         attention.heads //= ranks.size
         attention.qkv = ColumnParallel(attention.qkv, ranks, sequence, gather_twice, parts=3)
