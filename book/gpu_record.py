@@ -56,6 +56,9 @@ def arguments():
     parser.add_argument(
         "--commit", metavar="HASH", help="of this tree, where its history is not here (a copy on another machine)"
     )
+    parser.add_argument(
+        "--within", type=float, metavar="SECONDS", help="stop the notebooks then, and record what they did so far"
+    )
     parser.add_argument("--dry", action="store_true", help="a trial with small sizes over Gloo on CPUs: no recording")
     return parser
 
@@ -171,16 +174,17 @@ def notebooks(stage, options) -> tuple[list[dict], dict]:
     They start their own ranks, in the same way as the stage.
     """
     os.environ["RINGTREE_SHARE_GPUS"] = "1" if stage.share_gpus else "0"
-    paths, cells = [str(path.resolve()) for path in options.notebooks or normalise.stored_notebooks()], Cells()
+    paths, cells = [str(path.resolve()) for path in options.notebooks or normalise.stored_notebooks()], Cells(options.within)
     several = ["-n", str(options.workers), "--dist", "loadfile"] if options.workers > 1 else []
     ended = pytest.main([*QUIET, *NBVAL, *several, *paths], plugins=[cells])
-    if ended == pytest.ExitCode.INTERRUPTED:
+    if ended == pytest.ExitCode.INTERRUPTED and not cells.stopped:
         raise KeyboardInterrupt
-    if ended not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
+    if ended not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED) and not cells.stopped:
         raise RuntimeError(f"pytest ended with {ended!r}: `make test` says more")
     rows = sorted(cells.rows, key=lambda row: (row["notebook"], row["cell"]))
     print(recordings.rows_text("notebooks", pandas.DataFrame(rows)), flush=True)
-    return rows, {"notebooks": len(paths), "compared": "with the stored outputs, by nbval"}
+    stopped = {"stopped": f"after {options.within:.0f} s, before all had run"} if cells.stopped else {}
+    return rows, {"notebooks": len(paths), "compared": "with the stored outputs, by nbval"} | stopped
 
 
 class Cells:
@@ -189,8 +193,9 @@ class Cells:
     report: what nbval says of a cell that differs or raises, and why one was not run; None of one that passed.
     """
 
-    def __init__(self):
-        self.rows = []
+    def __init__(self, within=None):
+        self.rows, self.stopped = [], False
+        self.until = time.monotonic() + within if within else float("inf")
 
     def pytest_runtest_logreport(self, report):
         if report.when == "call" or not report.passed:
@@ -199,6 +204,11 @@ class Cells:
             path, _, cell = report.nodeid.partition("::Cell ")
             which = {"notebook": Path(path).name, "cell": int(cell)}
             self.rows.append({**which, "outcome": report.outcome, "report": None if report.passed else told or None})
+            if not report.passed:
+                print(f"\n{path} cell {cell}: {told}", file=sys.stderr, flush=True)
+        if time.monotonic() > self.until and not self.stopped:
+            self.stopped = True
+            pytest.exit("the time is up", returncode=pytest.ExitCode.INTERRUPTED)
 
 
 if __name__ == "__main__":

@@ -25,6 +25,7 @@ import torch
 import torch.distributed as dist
 
 from ringtree.errors import UsageError
+from ringtree.measure.pairing import DEADLINE_SECONDS
 from ringtree.theory import nccl
 
 SECONDS = 180.0  # that one question to the ranks may take: a rank whose fellow died would spin for ever
@@ -310,7 +311,12 @@ def pairing(stage, quick=False):
     command = [sys.executable, "-m", "ringtree.measure.pairing", "--backend", stage.backend]
     command += ["--share"] * stage.share_gpus + ["--quick"] * quick
     said = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, cwd=Path(__file__).parents[2])
-    return json.loads(said.stdout), {"deadline": "10 s", "lazy": "no device_id", "eager": "with device_id"}
+    return json.loads(said.stdout), {
+        "deadline": f"{DEADLINE_SECONDS} s",
+        "lazy": "no device_id",
+        "eager": "with device_id",
+        "connected": "eager, used before",
+    }
 
 
 PARTS = {part.__name__: part for part in (order, streams, synchronize, choices, hangs, pairing)}

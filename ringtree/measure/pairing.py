@@ -4,7 +4,8 @@
 
 `PROGRAMS` are rank programs of four ranks. The simulator judges them by NCCL's documented rules (`simulate(..., rules=
 "nccl")`); here the same lines run on GPUs, each case on ranks of its own, forked from this process, which must not have
-touched CUDA. "lazy" starts the process group without device_id, "eager" with it. A rank that is not done at the deadline
+touched CUDA. "lazy" starts the process group without device_id, "eager" with it, "connected" also sends a message
+between every two ranks first, so that no connection is left to be made. A rank that is not done at the deadline
 is asked where its main thread is, and killed.
 """
 
@@ -29,8 +30,8 @@ import torch
 
 SIZE = 4
 LARGE = 16 << 20  # numbers: 64 MiB, which no library keeps in a buffer of its own
-START_SECONDS, DEADLINE_SECONDS = 90.0, 10.0
-AT_ONCE = 6
+START_SECONDS, DEADLINE_SECONDS = 90.0, 8.0
+AT_ONCE = 8
 
 
 # -- the programs: each returns the tensors that it received ---------------------------
@@ -227,15 +228,26 @@ ALONE = {
     "4 numbers sent, 2 received": partial(lengths_differ, sent=4, received=2),
 }
 MESSAGES = [name for name in PROGRAMS if not name.startswith(("two groups", "all-reduce on"))]
-WAYS = ("lazy", "eager")
+WAYS = ("lazy", "eager", "connected")
 
 
 def cases(quick=False):
     """(program's name, way, numbers in a message) of every case."""
     if quick:
         return [(name, "lazy", 1) for name in ("ring: one batch", "recv without a send, first call")]
-    small = [(name, way, 1) for name in [*PROGRAMS, *ALONE] for way in WAYS]
-    return small + [(name, way, LARGE) for name in MESSAGES for way in WAYS]
+    return [(name, way, 1) for name in [*PROGRAMS, *ALONE] for way in WAYS] + [(name, "connected", LARGE) for name in MESSAGES]
+
+
+def _connect(dist, device):
+    """One message each way between every two ranks, all in one batch, and an all-reduce."""
+    dist.all_reduce(torch.zeros(1, device=device))
+    others = [rank for rank in range(SIZE) if rank != dist.get_rank()]
+    operations = [dist.P2POp(dist.isend, torch.zeros(1, device=device), other) for other in others]
+    operations += [dist.P2POp(dist.irecv, torch.zeros(1, device=device), other) for other in others]
+    for work in dist.batch_isend_irecv(operations):
+        work.wait()
+    if device.type == "cuda":
+        torch.cuda.synchronize()
 
 
 # -- one case ---------------------------------------------------------------------------
@@ -284,8 +296,10 @@ class Case:
             rank=rank,
             world_size=SIZE,
             timeout=datetime.timedelta(seconds=300),
-            device_id=device if backend == "nccl" and self.way == "eager" else None,
+            device_id=device if backend == "nccl" and self.way != "lazy" else None,
         )
+        if self.way == "connected":
+            _connect(dist, device)
         self._note(rank, "begun")
         got = {**PROGRAMS, **ALONE}[self.name](dist, device, self.numel)
         self._note(rank, "returned")
