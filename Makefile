@@ -2,7 +2,7 @@
 # make test   everything that proves the project
 # make lab    JupyterLab on the notebooks
 # make course write what learners may have into a folder of its own (TARGET=folder, else _build/course)
-# make labs   make the learners' notebooks, labs/release, from labs/source (by nbgrader), and the page of verdicts
+# make labs   make the learners' notebooks, labs/release, from labs/source (by nbgrader)
 # make labs-all   every answer to the labs, live and marked too, and the checks with each of their assertions taken away
 # make notebooks   run the notebooks again and store their outputs, text only
 # make gpu-record   on a machine with an NVIDIA GPU: run everything over NCCL and record it (ARGS=--help)
@@ -44,14 +44,15 @@ book test labs-all notebooks gpu-record: export JUPYTER_DEFAULT_PROVISIONER_NAME
 .DEFAULT_GOAL := book
 
 book: $(READY)
-	@$(RUN) book/build.py
+	@$(RUN) tools/build.py
 
-# nbval runs every notebook and compares it, and what it ran is kept: the book that is built next has nothing left to run.
-# A build that failed leaves no stamp, and the built book's own tests then fail and say so. A file's tests stay together.
+# What a change can have reached is run and compared; where CI is set, everything. A build that failed leaves no stamp, and the
+# built book's own tests then fail and say so. A file's tests stay together.
 test: $(READY)
 	@failed=0; \
-	$(RUN) -m pytest $(NBVAL) -n $(WORKERS) --dist loadfile notebooks $(wildcard labs/source) $(ARGS) || failed=1; \
-	$(RUN) book/build.py || failed=1; \
+	$(RUN) tools/run_notebooks.py $(if $(CI),--all) || failed=1; \
+	$(RUN) -m pytest $(NBVAL) --kept -n $(WORKERS) --dist loadfile notebooks $(wildcard labs/source) $(ARGS) || failed=1; \
+	$(RUN) tools/build.py || failed=1; \
 	$(RUN) -m pytest -n $(WORKERS) --dist loadfile tests $(ARGS) || failed=1; \
 	exit $$failed
 
@@ -62,24 +63,23 @@ lab: $(READY)
 
 labs: $(READY)
 	@$(RUN) -m ringtree.labs release
-	@$(RUN) tests/graded.py
 
 # `make test` tries every answer in the simulator, and a sample of them on live ranks and marked in two processes.
 labs-all: export RINGTREE_LABS := all
 labs-all: $(READY)
 	@failed=0; \
 	$(RUN) -m pytest -n $(WORKERS) --dist loadfile $(wildcard tests/test_labs.py tests/test_mark*.py) $(ARGS) || failed=1; \
-	$(RUN) tests/mutate_checks.py || failed=1; \
+	$(RUN) trials/mutate.py || failed=1; \
 	exit $$failed
 
 course: $(READY)
-	@$(RUN) book/course.py $(TARGET)
+	@$(RUN) tools/course.py $(TARGET)
 
 notebooks: $(READY)
-	@$(RUN) book/normalise.py --execute
+	@$(RUN) tools/normalise.py --execute
 
 gpu-record: $(READY)
-	@$(RUN) book/gpu_record.py $(ARGS)
+	@$(RUN) tools/gpu_record.py $(ARGS)
 
 # In an environment of its own, since the one in $(VENV) may not fit what requirements.txt has become. The oldest
 # Python that README names is the one to take (PYTHON=): what it resolves, newer ones can install. Left out is what
@@ -115,7 +115,7 @@ hub-benchmark: $(HUB)/ready
 	@RINGTREE_HUB=$(abspath $(HUB)) $(HUB_RUN) benchmarks/hub.py $(ARGS)
 
 hub-demo: $(HUB)/ready
-	@$(HUB_RUN) $(HUB)/server/demo.py --course book/course.py $(ARGS)
+	@$(HUB_RUN) $(HUB)/server/demo.py --course tools/course.py $(ARGS)
 
 test-hub: $(HUB)/ready
 	@RINGTREE_HUB=$(abspath $(HUB)) $(HUB_RUN) -m pytest -o faulthandler_timeout=600 $(or $(ARGS),-n $(HUBS) --dist loadfile --no-loadscope-reorder tests/hub)

@@ -1,17 +1,18 @@
 """What pytest needs to know about notebooks: pictures and HTML are not compared, their text is; kernels do without ports;
-and what nbval ran is kept for the book (`book/executed.py`)."""
+and with --kept, nbval compares what `tools/run_notebooks.py` has run."""
 
 import contextlib
 import gc
 import os
 import sys
-import tempfile
-import time
+from functools import partial
 from pathlib import Path
 
+import nbformat
 import pytest
+from nbval.plugin import IPyNbCell, IPyNbFile, coalesce_streams
 
-sys.path.insert(0, str(Path(__file__).resolve().parent / "book"))
+sys.path.insert(0, str(Path(__file__).resolve().parent / "book" / "ext"))
 
 import executed
 
@@ -44,51 +45,33 @@ def pytest_collection_finish():
 
 
 def pytest_collectstart(collector):
-    if hasattr(collector, "skip_compare"):  # a notebook, collected by nbval
+    if isinstance(collector, IPyNbFile):
         collector.skip_compare += PICTURES
+        if collector.config.option.kept:
+            collector.setup = collector.setup_sanitize_files  # no kernel
 
 
-class Run:
-    """One notebook while nbval runs it: what it reaches is noted from before its kernel starts to after its last cell."""
-
-    def __init__(self):
-        self.began, self.outputs, self.passed = time.monotonic(), [], True
-        self.folder = tempfile.TemporaryDirectory(prefix="ringtree-reached-")
-        self.log = Path(self.folder.name) / "log"
-        self.before = dict(os.environ)
-        os.environ.update(executed.noting(self.log))
-
-    def end(self, path):
-        if self.passed:
-            executed.keep(path, self.outputs, self.log, time.monotonic() - self.began)
-        os.environ.clear()
-        os.environ.update(self.before)
-        self.folder.cleanup()
+# -- `--kept`: nbval compares what `tools/run_notebooks.py` kept, and runs nothing ------------------------------------
 
 
-runs = {}
+def pytest_addoption(parser):
+    parser.addoption("--kept", action="store_true", help="compare the outputs that tools/run_notebooks.py kept; run nothing")
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtest_setup(item):
-    if is_cell(item) and item.parent not in runs:
-        runs[item.parent] = Run()
+def pytest_itemcollected(item):
+    if item.config.option.kept and isinstance(item, IPyNbCell):
+        item.runtest = partial(compare_kept, item)
 
 
-@pytest.hookimpl(hookwrapper=True)
-def pytest_runtest_call(item):
-    outcome = yield
-    if is_cell(item):
-        run = runs[item.parent]
-        run.passed &= outcome.excinfo is None
-        run.outputs.append(item.test_outputs)
-
-
-@pytest.hookimpl(trylast=True)
-def pytest_runtest_teardown(item):
-    if is_cell(item) and len(runs[item.parent].outputs) == sum(cell.cell_type == "code" for cell in item.parent.nb.cells):
-        runs.pop(item.parent).end(item.parent.path)
-
-
-def is_cell(item):
-    return hasattr(item, "test_outputs")
+def compare_kept(cell):
+    """What nbval does with a cell once it has run, for the outputs that are kept."""
+    outputs = executed.outputs_of(cell.parent.path)
+    if outputs is None:
+        cell.raise_cell_error("it was not run to its end: `python tools/run_notebooks.py` says why")
+    if cell.options["skip"]:
+        pytest.skip()
+    found = coalesce_streams([nbformat.from_dict(output) for output in outputs[cell.cell_num]])
+    if failed := [each for each in found if each.output_type == "error" and not cell.options["check_exception"]]:
+        cell.raise_cell_error("Cell execution caused an exception", "\n" + "\n".join(failed[0].traceback))
+    if cell.options["check"] and not cell.compare_outputs(found, coalesce_streams(cell.cell.outputs)):
+        cell.raise_cell_error("Cell outputs differ", "\n".join(cell.comparison_traceback))

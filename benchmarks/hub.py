@@ -69,7 +69,7 @@ def main():
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     before = os.getloadavg()[0]
     folder = tempfile.mkdtemp(prefix="ringtree-hub-")
-    hub = parts.Hub(folder, ROOT / "book" / "course.py", gpus=options.gpus, sharers=options.sharers)
+    hub = parts.Hub(folder, ROOT / "tools" / "course.py", gpus=options.gpus, sharers=options.sharers)
     try:
         hub.start()
         learners = [Learner(hub, number, options) for number in range(options.learners + 1)]

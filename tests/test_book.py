@@ -1,7 +1,6 @@
 """The built book: built from this tree, whole, offline, executed, described, and not too heavy."""
 
 import re
-import sys
 from collections import Counter
 from functools import cache
 from pathlib import Path
@@ -16,8 +15,6 @@ from myst_nb.core import render
 
 ROOT = Path(__file__).resolve().parent.parent
 HTML = ROOT / "_build" / "html"
-sys.path.insert(0, str(ROOT / "book"))
-
 import build
 import normalise
 import pages
@@ -224,7 +221,7 @@ def test_stored_outputs_hold_text_only(path):
 @every_notebook
 def test_a_stored_notebook_is_normalised(path):
     stored = nbformat.read(path, as_version=4)
-    assert normalise.normalise(stored) == stored, f"run python book/normalise.py {name_of(path)}"
+    assert normalise.normalise(stored) == stored, f"run python tools/normalise.py {name_of(path)}"
 
 
 @pytest.mark.parametrize("path", [*NOTEBOOKS, *sorted(ROOT.glob("labs/release/*/*.ipynb"))], ids=name_of)

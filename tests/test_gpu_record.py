@@ -15,8 +15,6 @@ import pytest
 import torch
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "book"))
-
 import executed
 import gpu_record
 
@@ -67,7 +65,7 @@ def dry(tmp_path_factory):
         made.cells += [nbformat.v4.new_markdown_cell("said"), cell]
     nbformat.write(made, folder / "small.ipynb")
     ended = subprocess.run(
-        [sys.executable, "book/gpu_record.py", "--dry", "--notebooks", str(folder / "small.ipynb")],
+        [sys.executable, "tools/gpu_record.py", "--dry", "--notebooks", str(folder / "small.ipynb")],
         cwd=ROOT,
         env={**os.environ, "TMPDIR": str(folder)},
         capture_output=True,
@@ -155,7 +153,7 @@ def test_without_a_gpu_one_sentence_says_so(capsys, monkeypatch):
 
 
 def test_without_its_packages_one_sentence_says_so():
-    ended = subprocess.run([sys.executable, "-S", "book/gpu_record.py"], cwd=ROOT, capture_output=True, text=True)
+    ended = subprocess.run([sys.executable, "-S", "tools/gpu_record.py"], cwd=ROOT, capture_output=True, text=True)
     assert (ended.returncode, ended.stdout, ended.stderr.count("\n")) == (2, "", 1)
     assert re.match("torch, pandas, .* cannot be imported: install requirements.txt", ended.stderr)
 

@@ -13,8 +13,6 @@ import pytest
 from bs4 import BeautifulSoup
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "book"))
-
 import running
 
 PAGES = sorted((ROOT / "_build" / "html" / "notebooks").glob("*.html")) + sorted(

@@ -1,19 +1,15 @@
 """The labs' graders are graded: right answers pass at the level they deserve, everything else fails for the right reason."""
 
 import dataclasses
-import importlib
 import itertools
 import json
-import linecache
 import os
 import re
 import shutil
 import subprocess
 import sys
-import textwrap
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 
 import nbformat
 import pytest
@@ -22,69 +18,18 @@ from live import kernel
 from nbclient import NotebookClient
 from nbgrader.api import Gradebook
 from nbgrader.utils import compute_checksum
+from verdicts import ANSWERS, EXERCISES, LABS, NAMES, RUBBISH, Notebook, learners_cells, release_of, verdict
 
 import ringtree
 from ringtree import labs
 from ringtree.errors import UsageError
 from ringtree.labs import exercise, marks
 from ringtree.labs.__main__ import main
-from ringtree.labs.judging import judge
 from ringtree.labs.lab import _Folded, module_of
 from ringtree.labs.release import describe, release_all
 
-LABS = Path(__file__).parent.parent / "labs"
-SOURCES = sorted(LABS.glob("source/*/*.ipynb"))
 CLINIC = LABS / "source" / "03-deadlock-clinic" / "deadlock-clinic.ipynb"
-NAMES = labs.names()
-EXERCISES = [(lab, name) for lab in NAMES for name in module_of(lab).EXERCISES]
-ANSWERS = {lab: importlib.import_module(f"answers.{lab.replace('-', '_')}") for lab in NAMES}
-
-_numbers = itertools.count()
-
-
-class Notebook(dict):
-    """Names of a notebook whose cells are run here: texts can be found again, as in a kernel."""
-
-    def __init__(self):
-        super().__init__(torch=torch, __name__="__main__")
-
-    def run(self, text):
-        text = "\n".join(line for line in textwrap.dedent(text).split("\n") if not line.startswith("%%")).strip("\n") + "\n"
-        filename = f"cell-{next(_numbers)}.py"
-        linecache.cache[filename] = (len(text), None, text.splitlines(True), filename)
-        exec(compile(text, filename, "exec"), self)
-        return self
-
-
-def source_of(lab):
-    (path,) = LABS.glob(f"source/*/{lab}.ipynb")
-    return path
-
-
-def release_of(lab):
-    return LABS / "release" / source_of(lab).relative_to(LABS / "source")
-
-
-def learners_cells(lab, of=source_of):
-    """The cells of a lab in which learners write, with our solutions or of its release, run one after the other."""
-    notebook = Notebook()
-    for cell in nbformat.read(of(lab), as_version=4).cells:
-        if cell.id == "start":
-            notebook["lab"] = SimpleNamespace(given=getattr(module_of(lab), "GIVEN", None))
-            notebook.run("\n".join(line for line in cell.source.split("\n") if not re.match(r"(ranks|lab) = ", line)))
-        if cell.metadata.get("nbgrader", {}).get("solution"):
-            notebook.run(cell.source)
-    return notebook
-
-
-@cache
-def verdict(lab, name, text):
-    """What the check makes of an answer: its text, or "our solution" or "the stub" of the lab's notebook."""
-    if text in ("our solution", "the stub"):
-        namespace = learners_cells(lab, release_of if text == "the stub" else source_of)
-    else:
-        namespace = Notebook().run(text)
-    return judge(name, namespace[name], module_of(lab).EXERCISES[name], seconds=0.3 if "while True" in text else 20)
+SOURCES = sorted(LABS.glob("source/*/*.ipynb"))
 
 
 def top(lab, name):
@@ -140,44 +85,16 @@ def test_no_two_maps_of_the_ordered_reduce_may_be_swapped():
 
 def test_an_assertion_that_is_taken_away_is_noticed():
     """Of one lab here; `make labs-all` takes away those of all labs, and what all checks share."""
-    import mutate_checks
+    import mutate
 
-    assert len(list(mutate_checks.mutants(NAMES))) > 200
-    found = list(mutate_checks.mutants(["measuring"]))
+    assert len(list(mutate.mutants(NAMES))) > 200
+    found = list(mutate.mutants(["measuring"]))
     for row in found[0].rows:
-        mutate_checks.tried(*row)
-    how = [mutant.run(partial(mutate_checks.noticed, mutant)) for mutant in found]
+        mutate.tried(*row)
+    how = [mutant.run(partial(mutate.noticed, mutant)) for mutant in found]
     assert len(found) > 5 and all(how) and "gets through" in {way for way, _ in how}
     nobody = dataclasses.replace(found[0], concerns=lambda tried: False)
-    assert nobody.run(partial(mutate_checks.noticed, nobody)) is None
-
-
-def test_the_page_of_verdicts_is_what_the_checks_say():
-    import graded  # which asks this file: what was tried above is not tried again
-
-    assert graded.LIST.read_text(encoding="utf-8") == graded.list_of_labs(), "run `make labs`"
-    assert graded.PAGE.read_text(encoding="utf-8") == graded.page(), "run `make labs`"
-
-
-RUBBISH = (
-    None,
-    True,
-    3,
-    -1.5,
-    float("nan"),
-    1j,
-    "",
-    "text",
-    [],
-    [1, 2, 3],
-    (None, None),
-    {},
-    {"a": 1},
-    {1},
-    torch.ones(3),
-    [[torch.ones(2)]],
-    object,
-)
+    assert nobody.run(partial(mutate.noticed, nobody)) is None
 
 
 @pytest.mark.parametrize(

@@ -1,15 +1,10 @@
-"""Code and what cells print, as `book/pages.py` marks it so that a phone can fold it or set it small enough."""
+"""Code and what cells print, as `book/ext/pages.py` marks it so that a phone can fold it or set it small enough."""
 
 import re
-import sys
 from html import unescape
-from pathlib import Path
-
-import pytest
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "book"))
 
 import pages
+import pytest
 
 CODE, PRINTED, SHOWN = "highlight-python", "output stream highlight-myst-ansi", "output text_plain highlight-myst-ansi"
 

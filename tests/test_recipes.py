@@ -123,7 +123,7 @@ def test_a_chapter_is_a_notebook_and_a_line(tree):
     follow(tree, "A collective")
     follow(tree, "A chapter")
     notebook = next((tree / "notebooks").glob("26-*.ipynb"))
-    run(tree, "book/normalise.py", "--execute", str(notebook))
+    run(tree, "tools/normalise.py", "--execute", str(notebook))
     printed = [
         output["text"] for cell in nbformat.read(notebook, as_version=4).cells for output in cell.outputs if "text" in output
     ]
@@ -141,7 +141,7 @@ def test_a_lab_is_a_module_and_a_notebook(tree):
     run(tree, "-m", "ringtree.labs", "release")
     release = nbformat.read(tree / "labs" / "release" / "02-totals" / "totals.ipynb", as_version=4)
     assert "batch_isend_irecv" not in "".join(cell.source for cell in release.cells)
-    run(tree, "book/normalise.py", "--execute", str(source))
+    run(tree, "tools/normalise.py", "--execute", str(source))
     said = "".join(output.get("text", "") for cell in nbformat.read(source, as_version=4).cells for output in cell.outputs)
     machine, verdict = said.splitlines()
     assert machine.startswith("This machine: ")
@@ -155,4 +155,4 @@ def test_a_lab_is_a_module_and_a_notebook(tree):
     wrong.cells[1].source = answers
     nbformat.write(wrong, source)
     with pytest.raises(AssertionError, match="the part of rank 1 is missing"):
-        run(tree, "book/normalise.py", "--execute", str(source))
+        run(tree, "tools/normalise.py", "--execute", str(source))

@@ -1,6 +1,6 @@
 """A whole hub on loopback, with two accounts, until Ctrl-C. Run.
 
-python demo.py --course book/course.py
+python demo.py --course tools/course.py
 """
 
 import argparse

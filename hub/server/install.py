@@ -286,7 +286,7 @@ class State:
     def do(self, record):
         layout.make_folders(STATE, PROXY)
         layout.make_exchange(STATE, self.given.teacher)
-        layout.publish_course(STATE, CHECKOUT / "book" / "course.py")
+        layout.publish_course(STATE, CHECKOUT / "tools" / "course.py")
         settings = layout.environment(
             STATE,
             self.given.hub / "python" / "bin",

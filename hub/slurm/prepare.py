@@ -1,6 +1,6 @@
 """Prepare the hub of a cluster that has Slurm: its folder, course, certificates, settings and two units of systemd. Run.
 
-    python prepare.py --state /shared/ringtree-state --course book/course.py --gpus 8
+    python prepare.py --state /shared/ringtree-state --course tools/course.py --gpus 8
 
 As root on the hub's host, by the Python that `make HUB=/shared/ringtree-hub /shared/ringtree-hub/ready` has installed. Run again,
 it makes what is missing and writes settings and units anew; what an administrator wrote into the settings stays.

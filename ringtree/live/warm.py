@@ -7,7 +7,7 @@ For who runs many notebooks one after the other, as `make book` and `make test` 
 
 A kernel that comes from here (`serve`, `become`) forks its own fork server before it becomes a kernel (`fork_server`), so that
 the processes below a kernel are the same as without. It imports nothing of this package before its own environment is in
-force: what a notebook reaches can be noted (`book/noting`). `ringtree.live.kernels` asks (`Kernel`), and
+force: what a notebook reaches can be noted (`book/ext/noting`). `ringtree.live.kernels` asks (`Kernel`), and
 `ringtree.live.launchers` takes the fork server over (`Inherited`).
 """
 

@@ -75,7 +75,7 @@ def hub():
     token = secrets.token_hex(32)
     hub = parts.Hub(
         tempfile.mkdtemp(prefix="ringtree-hub-"),
-        ROOT / "book" / "course.py",
+        ROOT / "tools" / "course.py",
         gpus=5,
         sharers=8,
         shared=1,

@@ -154,7 +154,7 @@ def test_what_a_learner_changed_stays_when_the_course_changes(hub, learners, tmp
     ]
     changes.append(("Makefile", "", "# new"))
     writer = tmp_path / "writer.py"
-    writer.write_text(WRITER.format(course=str(ROOT / "book" / "course.py"), changes=changes))
+    writer.write_text(WRITER.format(course=str(ROOT / "tools" / "course.py"), changes=changes))
     try:
         layout.publish_course(hub.folder, writer)
         follow()
@@ -166,4 +166,4 @@ def test_what_a_learner_changed_stays_when_the_course_changes(hub, learners, tmp
         )
         assert (course / gone).exists()  # what was removed is brought again: so a learner begins anew
     finally:
-        layout.publish_course(hub.folder, ROOT / "book" / "course.py")
+        layout.publish_course(hub.folder, ROOT / "tools" / "course.py")

@@ -26,7 +26,7 @@ def demo(tmp_path):
     """The program as the Makefile runs it, once it has said all: the process, and the file that it speaks into."""
     if reason := conftest.reason_to_skip():
         pytest.skip(reason)
-    command = [sys.executable, conftest.HUB / "server" / "demo.py", "--course", "book/course.py"]
+    command = [sys.executable, conftest.HUB / "server" / "demo.py", "--course", "tools/course.py"]
     said = tmp_path / "said"
     with open(said, "wb") as file:
         # Tests that a shell has sent to its background ignore an interrupt, and so would this; and it ends with them.

@@ -73,7 +73,7 @@ def system(tmp_path, monkeypatch):
     safe = dict(rmtree=lambda path, **how: shutil.rmtree(there(path), **how), chown=given, which=lambda name: name)
     monkeypatch.setattr(install, "shutil", types.SimpleNamespace(**safe))
     monkeypatch.setattr(install, "CHECKOUT", tmp_path)
-    write(tmp_path / "book" / "course.py", COURSE)
+    write(tmp_path / "tools" / "course.py", COURSE)
     left_out = (install.Packages, install.Programs, install.Accounts)
     monkeypatch.setattr(install, "STEPS", [step for step in install.STEPS if step not in left_out])
     monkeypatch.setattr(install, "PROXY", ME)

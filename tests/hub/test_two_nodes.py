@@ -40,7 +40,7 @@ def cluster():
     token = secrets.token_hex(32)
     here = cluster.Cluster(
         tempfile.mkdtemp(prefix="ringtree-cluster-", dir="/var/tmp"),
-        ROOT / "book" / "course.py",
+        ROOT / "tools" / "course.py",
         config=Path(__file__).with_name("hub_config.py"),
         settings={
             "RINGTREE_HUB_TESTS": token,

@@ -1,4 +1,4 @@
-"""Build the book: `python book/build.py` runs every notebook on live ranks and writes _build/html.
+"""Build the book: `python tools/build.py` runs every notebook on live ranks and writes _build/html.
 
 Exits with 0 when the book was built without a single warning, with 1 otherwise.
 Setting RINGTREE_SHARE_GPUS=1 lets several ranks share one GPU, RINGTREE_SOLUTIONS=0 leaves out the labs' solutions.
@@ -6,14 +6,11 @@ Setting RINGTREE_SHARE_GPUS=1 lets several ranks share one GPU, RINGTREE_SOLUTIO
 
 import argparse
 import hashlib
-import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import yaml
@@ -22,19 +19,16 @@ ROOT = Path(__file__).resolve().parent.parent
 BUILD = ROOT / "_build"
 STAMP = BUILD / "built-from"
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
-AT_ONCE = 2  # notebooks; with more, their ranks fight for the cores
-under_way = set()  # processes that run notebooks; a kernel ends with its own
-sys.path.insert(0, str(ROOT / "book"))
+sys.path[:0] = [str(ROOT / "book" / "ext"), str(ROOT / "tools")]
 
 import executed
+import run_notebooks
 import solutions
-
-from ringtree.live import warm
 
 
 def sources():
     """Every file that the book is made from."""
-    for folder in ("book", "notebooks", "labs/release", "labs/source", "ringtree"):
+    for folder in ("book", "notebooks", "labs/release", "labs/source", "ringtree", "trials"):
         for path in sorted((ROOT / folder).rglob("*")):
             hidden = any(part.startswith((".", "__pycache__")) for part in path.relative_to(ROOT).parts)
             if path.is_file() and not hidden:
@@ -57,34 +51,11 @@ def chapters():
     return [path for path in files if path.is_file() and path.parent.name == "notebooks"]
 
 
-def run_notebooks():
-    """Run the chapters whose kept runs are not good any more, several at a time; whether all ran to their ends."""
-    wanted = sorted((path for path in chapters() if not executed.is_good(path)), key=executed.seconds_of, reverse=True)
-    if wanted:
-        print(f"Running {len(wanted)} of {len(chapters())} notebooks on live ranks, {AT_ONCE} at a time.", flush=True)
-    with warm.kernels(), ThreadPoolExecutor(AT_ONCE) as pool:
-        return all(list(pool.map(run_notebook, wanted)))
-
-
-def run_notebook(path):
-    began = time.monotonic()
-    command = [sys.executable, str(ROOT / "book" / "executed.py"), str(path)]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
-        under_way.add(process)
-        said, _ = process.communicate()
-        under_way.discard(process)
-    if process.returncode:
-        print(f"{path.name} did not run to its end:\n{said}", file=sys.stderr, flush=True)
-        return False
-    print(f"  {path.name}: {time.monotonic() - began:.0f} s", flush=True)
-    return True
-
-
-def end_notebooks(*_):
-    """Whoever ends a build ends what it runs."""
-    for process in list(under_way):
-        process.terminate()
-    os._exit(128 + signal.SIGTERM)
+def judge_answers():
+    """Judge the answers to the labs that the page of verdicts lists; a learner's copy of the course has none."""
+    if not (ROOT / "trials").is_dir():
+        return True
+    return subprocess.run([sys.executable, str(ROOT / "trials" / "verdicts.py")], cwd=ROOT).returncode == 0
 
 
 def remove_old_pages():
@@ -121,9 +92,8 @@ def main():
     STAMP.unlink(missing_ok=True)
     print("Building the book. The first time, every notebook runs on four live ranks: some minutes.", flush=True)
     started = time.monotonic()
-    signal.signal(signal.SIGTERM, end_notebooks)
-    if not run_notebooks():
-        print("The book did not build: a notebook did not run, as said above.", file=sys.stderr)
+    if not run_notebooks.run(chapters()) or not judge_answers():
+        print("The book did not build: something did not run, as said above.", file=sys.stderr)
         return 1
     if run_jupyter_book() != 0:
         # Sphinx warns about a page only when it reads it: without this, a second try would hide the warning.

@@ -1,4 +1,4 @@
-"""Record what only NCCL on a GPU shows: `make gpu-record`, or `python book/gpu_record.py`, on a machine with an NVIDIA GPU.
+"""Record what only NCCL on a GPU shows: `make gpu-record`, or `python tools/gpu_record.py`, on a machine with an NVIDIA GPU.
 
 It says what it found, starts four ranks (one GPU each, or sharing where there are fewer GPUs), runs every notebook against
 its stored outputs over NCCL, measures, and writes a small file for each part into ringtree/data/tables/recordings, from where
@@ -22,7 +22,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT / "book"), str(ROOT)]
+sys.path[:0] = [str(ROOT / "tools"), str(ROOT)]
 
 if lacking := [
     name for name in ("torch", "pandas", "ipyparallel", "psutil", "lazy_loader", "nbval") if find_spec(name) is None

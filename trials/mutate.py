@@ -1,7 +1,7 @@
-"""Each assertion of the labs' checks taken away, one at a time: some answer of tests/answers must then get through, or be told
+"""Each assertion of the labs' checks taken away, one at a time: some answer of trials/answers must then get through, or be told
 something else. What nothing notices is dead weight: write a wrong answer that it stops, or delete it.
 
-    python tests/mutate_checks.py [LAB …]        # prints a table; exits with 1 where something survives
+    python trials/mutate.py [LAB …]        # prints a table; exits with 1 where something survives
 """
 
 import argparse
@@ -18,9 +18,9 @@ import types
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+sys.path[:0] = [str(ROOT), str(ROOT / "trials")]
 
-from test_labs import ANSWERS, NAMES, RUBBISH, Notebook, learners_cells, module_of
+from verdicts import ANSWERS, NAMES, RUBBISH, Notebook, learners_cells, module_of
 
 from ringtree.labs import comparing, forbidding, judging
 from ringtree.labs.exercise import Answer, Program

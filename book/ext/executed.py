@@ -1,11 +1,11 @@
 """Notebooks that were run: kept with their pictures, and run again only when something that they reached has changed.
 
-    python book/executed.py NOTEBOOK        # run one, and keep it
+    python book/ext/executed.py NOTEBOOK        # run one, and keep it
 
-What a run reaches is noted while it runs (`book/noting`): every file of this project that its kernel, its ranks and its
+What a run reaches is noted while it runs (`book/ext/noting`): every file of this project that its kernel, its ranks and its
 scripts opened, and every folder that they listed. A kept run is good as long as these are as they were, its code cells
-too, and what no file of ours says: the packages, the Python, the GPUs. `make book` runs what is not; nbval, which runs
-all of them, keeps what it ran, so that a build after the tests has nothing to run.
+too, and what no file of ours says: the packages, the Python, the GPUs. `tools/run_notebooks.py` runs the others; the book
+shows what is kept, and nbval compares it.
 """
 
 import argparse
@@ -23,10 +23,10 @@ from pathlib import Path
 
 import nbformat
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parent.parent.parent
 KEPT = ROOT / "_build" / "executed"
-NOTING = ROOT / "book" / "noting"
-NOT_OURS = (".venv", "_build", ".git", "book")
+NOTING = ROOT / "book" / "ext" / "noting"
+NOT_OURS = (".venv", "_build", ".git", "book", "tools", "trials", "tests")
 CELL_SECONDS = 600
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 ASKED_FOR = ("ringtree/data/tables/recordings",)  # looked for without being opened, so it may come to be
@@ -110,6 +110,11 @@ def text_of(path):
             for cell, its in zip((cell for cell in notebook.cells if cell.cell_type == "code"), outputs, strict=True):
                 cell.outputs = nbformat.from_dict(its)
     return nbformat.writes(notebook)
+
+
+def outputs_of(path):
+    """By code cell, the outputs of the kept run where it is good; None where it is not."""
+    return json.loads((place_of(path) / "outputs.json").read_text()) if is_good(path) else None
 
 
 def keep(path, outputs, log, seconds):

@@ -1,7 +1,7 @@
 """The book's own Sphinx extension: outputs of live ranks, no script from the web, cells that show their ranks.
 
-- A chapter is shown with the outputs of its kept run (`book/executed.py`), a lab with its solutions folded
-  (`book/solutions.py`), and each is read again where these are new.
+- A chapter is shown with the outputs of its kept run (`book/ext/executed.py`), a lab with its solutions folded
+  (`book/ext/solutions.py`), and each is read again where these are new.
 - Scripts and styles of thebe, which would be fetched from the web, are left out of every page.
 - What a cell prints is joined as it was printed.
 - A `%%px` cell gets a stripe that says it runs on every rank. In its output each rank's lines
@@ -23,8 +23,8 @@ from pygments.lexer import RegexLexer, bygroups, using
 from pygments.lexers.python import PythonLexer
 from pygments.token import Comment, Keyword, Whitespace
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "book"))
+ROOT = Path(__file__).resolve().parent.parent.parent
+sys.path.insert(0, str(ROOT / "book" / "ext"))
 
 import executed
 import solutions

@@ -1,4 +1,4 @@
-"""Write what learners may have into a folder of its own: `python book/course.py [FOLDER]`, by default _build/course.
+"""Write what learners may have into a folder of its own: `python tools/course.py [FOLDER]`, by default _build/course.
 
 The labs' notebooks without solutions, the chapters, the package, and the pages and settings that these name. No solution of a
 lab, no hidden case, no test and no history. Written again, the folder has what a fresh one would have, and what others put
@@ -25,12 +25,13 @@ JUPYTER_CONFIG_PATH=book/jupyter .venv/bin/jupyter lab
 ```
 
 `make lab` does the same. What you write into a lab's notebook stays yours, and how far you have come is kept beside it.
-`.venv/bin/python book/build.py` makes a book of all pages, with every chapter run on four live ranks.
+`.venv/bin/python tools/build.py` makes a book of all pages, with every chapter run on four live ranks.
 """
 # What is taken, by folder; of everything else, and of what is made while one works, nothing.
 TAKEN = {
     ".": ["_config.yml", "_toc.yml", "Makefile", "pyproject.toml", "requirements.txt", "requirements*.lock"],
     "book": ["**/*"],
+    "tools": ["build.py", "normalise.py", "run_notebooks.py"],
     "notebooks": ["*.ipynb", "scripts/*.py"],
     "labs/release": ["*/*.ipynb"],
     "ringtree": ["**/*"],

@@ -1,6 +1,6 @@
 """Make stored notebooks comparable: text only, nothing of the machine or the moment. And links that JupyterLab can follow.
 
-    python book/normalise.py [--execute] [NOTEBOOK …]
+    python tools/normalise.py [--execute] [NOTEBOOK …]
 
 Without names: every chapter and every lab source. With --execute each is run first, from the
 top in a fresh kernel.
@@ -14,9 +14,12 @@ import sys
 from pathlib import Path
 
 import nbformat
-from executed import execute_and_keep
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "book" / "ext"))
+
+from executed import execute_and_keep
+
 KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
 WIDGET = "application/vnd.jupyter.widget-view+json"
 KEPT_METADATA = {"tags", "mystnb", "editable", "deletable", "nbgrader", "slideshow", "jupyter"}

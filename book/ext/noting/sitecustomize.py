@@ -1,6 +1,6 @@
 """Note every file of this project that a Python process opens, and every folder that it lists.
 
-Python imports a module of this name as it starts, where its folder is on PYTHONPATH. `book/executed.py` puts it there
+Python imports a module of this name as it starts, where its folder is on PYTHONPATH. `book/ext/executed.py` puts it there
 for a notebook's kernel, from which its ranks and scripts have it too. RINGTREE_REACHED names the file to write to.
 """
 
@@ -9,7 +9,7 @@ import os
 import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-ROOT = os.path.dirname(os.path.dirname(HERE)) + os.sep
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(HERE))) + os.sep
 EVENTS = {"open": "file", "os.listdir": "folder", "os.scandir": "folder"}
 
 

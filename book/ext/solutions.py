@@ -9,7 +9,7 @@ from pathlib import Path
 
 import nbformat
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parent.parent.parent
 MARKS = "### BEGIN SOLUTION", "### END SOLUTION"
 FOLD = "::::{{admonition}} Solution\n:class: dropdown solution\n\n```python\n{code}\n```\n\n{words}\n::::"
 
