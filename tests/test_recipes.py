@@ -16,7 +16,7 @@ README = (ROOT / "ringtree" / "README.md").read_text()
 # Each block's first line says where it goes: "# path, where".
 BLOCK = re.compile(r"^```(?:python|yaml)\n# (\S+), ([^\n]+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 BLOCKS = [match.groups() for match in BLOCK.finditer(README)]
-KEPT = ("ringtree", "tests", "book", "conftest.py", "pyproject.toml", "_toc.yml", "labs", "notebooks")
+KEPT = ("ringtree", "tests", "trials", "tools", "book", "conftest.py", "pyproject.toml", "_toc.yml", "labs", "notebooks")
 
 
 def blocks_of(heading):
@@ -149,7 +149,7 @@ def test_a_lab_is_a_module_and_a_notebook(tree):
     answers = run(
         tree,
         "-c",
-        "import sys; sys.path.insert(0, 'tests'); from answers.totals import WRONG; print(WRONG['total']['its own'][0])",
+        "import sys; sys.path.insert(0, 'trials'); from answers.totals import WRONG; print(WRONG['total']['its own'][0])",
     )
     wrong = nbformat.read(source, as_version=4)
     wrong.cells[1].source = answers
