@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import ClassVar
 
 from ringtree.cost import Link, Machine
 from ringtree.simulated import simulate
@@ -97,11 +98,11 @@ class Limit:
 
 @dataclass(frozen=True)
 class Level:
-    """A level above "right". name: "within the target" or "at the bound". limits: all must hold. why: the proof, or where the
-    target comes from."""
+    """A level above "right". name: "within the target" or "at the bound". limits: of a `Program`, all must hold; an `Answer`
+    has questions of each level instead. why: the proof, or where the target comes from."""
 
     name: str
-    limits: tuple[Limit, ...]
+    limits: tuple[Limit, ...] = ()
     why: str = ""
 
 
@@ -130,6 +131,15 @@ class Program:
     live: int = 1
     harness: Callable | None = None
 
+    def with_more(self, cases) -> Program:
+        """Return the same exercise with more cases: `cases()` yields them."""
+        return replace(self, cases=lambda: [*self.cases(), *cases()])
+
+    def tried(self, verdict) -> str:
+        """Return on how much a check has tried a right answer, in words."""
+        simulated = f"{count_text(verdict.runs, 'run')} in the simulator"
+        return f"{simulated}, {self.live} on your ranks" if self.live else simulated
+
 
 @dataclass(frozen=True)
 class Question:
@@ -146,14 +156,24 @@ class Question:
 class Answer:
     """An exercise whose answer is a function of data: a fit, a choice, a diagnosis, a layout.
 
-    questions(): the calls, the simplest first. hints: from the gentlest to the plainest. levels: names of those above "right".
-    without: functions of this package that it may not call.
+    questions(): the calls, the simplest first. hints: from the gentlest to the plainest. levels: above "right", the easier
+    first. without: functions of this package that it may not call. live, harness: as for `Program`; it has neither.
     """
 
     questions: Callable
     hints: tuple[str, ...]
-    levels: tuple[str, ...] = ()
+    levels: tuple[Level, ...] = ()
     without: tuple[Callable, ...] = ()
+    live: ClassVar[int] = 0
+    harness: ClassVar[None] = None
+
+    def with_more(self, questions) -> Answer:
+        """Return the same exercise with more questions: `questions()` yields them."""
+        return replace(self, questions=lambda: [*self.questions(), *questions()])
+
+    def tried(self, verdict) -> str:
+        """Return on how much a check has tried a right answer, in words."""
+        return count_text(verdict.runs, "case")
 
 
 def tensors(value):

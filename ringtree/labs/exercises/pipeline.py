@@ -246,8 +246,8 @@ STEP_HINTS = (
 
 
 EXERCISES = {
-    "cut": Answer(cut_questions, CUT_HINTS, ("within the target", "at the bound")),
-    "orders": Answer(order_questions, ORDER_HINTS, ("within the target", "at the bound")),
+    "cut": Answer(cut_questions, CUT_HINTS, (Level("within the target"), Level("at the bound"))),
+    "orders": Answer(order_questions, ORDER_HINTS, (Level("within the target"), Level("at the bound"))),
     "train_step": Program(
         step_cases,
         STEP_HINTS,
