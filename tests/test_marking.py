@@ -28,7 +28,7 @@ from ringtree.errors import UsageError
 from ringtree.labs.exercise import Answer
 from ringtree.labs.judging import judge
 from ringtree.labs.marking import collecting, fence, notebook, nursery, verdict
-from ringtree.labs.marking.autograding import FeedbackPage, Restore, _outputs
+from ringtree.labs.marking.autograding import MARKED, FeedbackPage, Restore, _outputs
 from ringtree.labs.marking.notebook import Mark, cells_of, mark_exercise
 from ringtree.labs.marking.sandbox import Sandbox
 from ringtree.labs.marking.verdict import hidden_cases, plain, read
@@ -302,9 +302,10 @@ def test_a_process_with_these_limits_starts_only_so_many():
 ENDLESS = {
     "a function that stays in C": "def shift(x, dist):\n    sum(range(10**13))",
     "a cell that catches what ends it": """
+        import time
         while True:
             try:
-                while True: len('')
+                time.sleep(600)
             except BaseException: pass
     """,
 }
@@ -614,7 +615,7 @@ FORGED = """
 import os, subprocess, sys
 subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)  # stays behind in a course"], start_new_session=True)
 def ring_all_reduce(x, dist):
-    return x
+    raise ValueError("<script>alert(1)</script>")
 print(3)
 3.0
 """
@@ -627,7 +628,7 @@ def forge(notebook):
         if cell.id == "ring_all_reduce-check":
             cell.metadata["nbgrader"].update(grade=False, points=100)
             cell.source = "100.0"
-    notebook.cells.append(new_code_cell("import os; os._exit(0)"))
+    notebook.cells.append(new_code_cell(f"import os\nif {MARKED!r} in os.environ:\n    os._exit(0)"))
 
 
 def hand_in(course, who, answers, change=lambda notebook: None):
@@ -698,6 +699,8 @@ def test_nbgrader_gives_the_points_that_functions_earn_and_leaves_no_process(cou
     page = (course / "feedback" / "part" / ASSIGNMENT / f"{LAB}.html").read_text(encoding="utf-8")
     assert "two_rings is right. Not yet within the target" in page
     assert not re.search(r"""(src|href)=["']https?:""", page), "feedback is read where there may be no network"
+    forged = (course / "feedback" / "forger" / ASSIGNMENT / f"{LAB}.html").read_text(encoding="utf-8")
+    assert "ValueError: &lt;script&gt;alert(1)&lt;/script&gt;" in forged and "<script>alert(1)" not in forged
     shown = re.sub(r"<(script|style)\b.*?</\1>|<[^>]+>", "", page, flags=re.DOTALL)
     assert "Check of two_rings" in shown and "Your answer" in shown and "A ring for each card" in shown
     assert not re.search(r"\$|{admonition}|Hint 1|Test cell|How far you have come|Out\[", shown), (
