@@ -21,6 +21,8 @@ In a lab you write what its chapter explains, and a check tells you what is stil
 
 On these pages you can read the labs only. To work on them run `make lab` and open the notebook below `labs/release`; {doc}`setup` says what else it takes. Each needs its own chapter; what else it needs stands in the last column.
 
+A mark that your teacher's `grade` or `python -m ringtree.labs mark` gives comes from the same check, with more cases. It is as honest as its learner: the check runs beside your answer, so a submission that looks for the hidden cases can read them, as in any nbgrader course. The sandbox around both holds what a submission can do to anybody else: it limits processes, memory, time and files, and it leaves nothing running.
+
 """
 HEAD = """# Graders, graded
 
@@ -52,7 +54,7 @@ KINDS = {
 
 def rows(lab, name):
     exercise = module_of(lab).EXERCISES[name]
-    levels = [getattr(level, "name", level) for level in exercise.levels]
+    levels = [level.name for level in exercise.levels]
     for answer in ("our solution", "the stub"):
         yield answer, said(verdict(lab, name, answer), levels)
     for kind, answers in ("right", ANSWERS[lab].RIGHT), ("wrong", ANSWERS[lab].WRONG):

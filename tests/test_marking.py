@@ -22,6 +22,7 @@ import nbformat
 import psutil
 import pytest
 from nbformat.v4 import new_code_cell, new_notebook
+from nbgrader.api import Gradebook
 from test_labs import ANSWERS, EXERCISES, LABS, NAMES, Notebook, learners_cells, module_of, release_of, source_of, top
 
 from ringtree.errors import UsageError
@@ -599,6 +600,7 @@ def course(tmp_path_factory):
     shutil.copy(LABS / "nbgrader_config.py", course)
     shutil.copytree(HIDDEN, course / "hidden", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copytree(LABS / "source" / ASSIGNMENT, course / "source" / ASSIGNMENT)
+    (course / "source" / ASSIGNMENT / ".progress.json").write_text("{}")
     done = nbgrader(course, "generate_assignment")
     assert done.returncode == 0, done.stderr
     solutions = {cell.id: cell.source for cell in nbformat.read(source_of(LAB), 4).cells if cell.id.endswith("-answer")}
@@ -609,6 +611,27 @@ def course(tmp_path_factory):
         hand_in(course, "all", solutions)
         hand_in(course, "endless", {one: "def ring_all_reduce(x, dist):\n    while True:\n        pass", two: solutions[two]})
     return course
+
+
+def test_nbgraders_own_command_makes_the_same_release(course):
+    made = course / "release" / ASSIGNMENT
+    assert [path.name for path in made.iterdir()] == [f"{LAB}.ipynb"]
+    assert (made / f"{LAB}.ipynb").read_text() == release_of(LAB).read_text()
+
+
+def test_the_gradebook_has_each_exercise_with_its_points(course):
+    with Gradebook(f"sqlite:///{course / 'gradebook.db'}") as book:
+        cells = book.find_notebook(LAB, ASSIGNMENT).grade_cells
+        points = {cell.name.removesuffix("-check"): cell.max_score for cell in cells}
+    assert points == {each: 1 + len(asked.levels) for each, asked in module_of(LAB).EXERCISES.items()}
+
+
+def test_what_nbgrader_makes_is_not_kept(course):
+    made = {path.relative_to(course).parts[0] for path in course.rglob("*") if path.is_file()}
+    made |= {"submitted", "autograded", "feedback"}
+    for name in made - {"source", "release", "hidden", "nbgrader_config.py"}:
+        asked = ["git", "check-ignore", "-q", "--no-index", f"labs/{name}/x" if "." not in name else f"labs/{name}"]
+        assert subprocess.run(asked, cwd=LABS.parent, check=False).returncode == 0, name
 
 
 FORGED = """
@@ -674,8 +697,6 @@ def test_what_a_cell_is_to_nbgrader_is_put_back(course, what):
 
 def test_nbgrader_gives_the_points_that_functions_earn_and_leaves_no_process(course):
     """The whole way of one lab, for two learners; for four by `make labs-all`."""
-    from nbgrader.api import Gradebook
-
     done = nbgrader(course, "autograde")
     assert done.returncode == 0, done.stderr
     with Gradebook(f"sqlite:///{course}/gradebook.db") as gradebook:
@@ -817,8 +838,6 @@ def test_a_copy_for_which_there_is_no_room_keeps_nobody_elses_from_being_collect
 
 
 def test_what_came_in_time_is_collected_before_what_came_late_where_nbgrader_is_asked_to(tmp_path, inbound, collect):
-    from nbgrader.api import Gradebook
-
     for minute in (1, 2, 3, 4):
         submit(inbound, ME, minute, 10_000_001 if minute == 2 else 1)
     with Gradebook(f"sqlite:///{tmp_path}/gradebook.db", "a-course") as gradebook:
