@@ -115,7 +115,7 @@ class Program:
     must stay as it is. adds: whether the answer is a sum of parts, so that a missing part can be named. tells(run, rank,
     element): where it is not such a sum, how that element of the rank's answer comes about, in words. also(run): complains
     of what else is wrong with a right run, in a sentence, or returns None. live: how many of the cases, from the end, run on
-    live ranks too. harness: what each rank runs in the place of the learner's function, a function of `ringtree.labs.training`
+    live ranks too. harness: what each rank runs in the place of the learner's function, a function of `ringtree.labs.harnesses`
     that is called as harness(function, *given, dist): it makes a model of what it is given, trains it by the function, and
     returns what came of that.
     """

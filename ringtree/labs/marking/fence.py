@@ -12,8 +12,6 @@ import stat
 import struct
 import sys
 
-import ringtree
-
 CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446  # system calls, by the same numbers on every processor
 VERSION, PATH_BENEATH, NO_NEW_PRIVS, CAPABILITIES = 1, 1, 38, 0x20080522
 
@@ -59,7 +57,7 @@ def fence(folder) -> None:
 
 
 def _readable():
-    package = os.path.dirname(ringtree.__file__)
+    package = os.path.dirname(os.path.dirname(os.path.dirname(__file__)))
     beside = os.path.dirname(package)  # a checkout has much else, such as the hidden cases
     return [*SYSTEM, *(f"/etc/{name}" for name in ETC), sys.prefix, sys.base_prefix, package, *{*sys.path} - {beside, "", "/"}]
 
