@@ -1,5 +1,6 @@
 """Marks out of the sandbox: an answer earns what the check says, and it does nothing to anybody else."""
 
+import contextlib
 import copy
 import dataclasses
 import errno
@@ -328,7 +329,8 @@ def test_what_cannot_be_interrupted_is_ended(marked, hasty, what):
 
 
 def _is_of_the_sandbox(process, status):
-    return process.status() == status and "ringtree.labs.marking.nursery" in process.cmdline()
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return process.status() == status and "ringtree.labs.marking.nursery" in process.cmdline()
 
 
 CELLS_WITHOUT_END = "while True:\n    pass", "import time; time.sleep(10**6)"
@@ -613,9 +615,9 @@ def course(tmp_path_factory):
     assert done.returncode == 0, done.stderr
     solutions = {cell.id: cell.source for cell in nbformat.read(source_of(LAB), 4).cells if cell.id.endswith("-answer")}
     one, two = "ring_all_reduce-answer", "two_rings-answer"
-    hand_in(course, "part", {one: solutions[one], two: "def two_rings(x, dist):\n    return ring_all_reduce(x, dist)"})
     hand_in(course, "forger", {one: FORGED, two: solutions[two]}, forge)
     if EVERYTHING:
+        hand_in(course, "part", {one: solutions[one], two: "def two_rings(x, dist):\n    return ring_all_reduce(x, dist)"})
         hand_in(course, "all", solutions)
         hand_in(course, "endless", {one: "def ring_all_reduce(x, dist):\n    while True:\n        pass", two: solutions[two]})
     return course
@@ -704,7 +706,7 @@ def test_what_a_cell_is_to_nbgrader_is_put_back(course, what):
 
 
 def test_nbgrader_gives_the_points_that_functions_earn_and_leaves_no_process(course):
-    """The whole way of one lab, for two learners; for four by `make labs-all`."""
+    """The whole way of one lab, for one learner; for four by `make labs-all`."""
     done = nbgrader(course, "autograde")
     assert done.returncode == 0, done.stderr
     with Gradebook(f"sqlite:///{course}/gradebook.db") as gradebook:
@@ -712,7 +714,7 @@ def test_nbgrader_gives_the_points_that_functions_earn_and_leaves_no_process(cou
             each.student.id: {grade.name: (grade.auto_score, grade.needs_manual_grade) for grade in each.notebooks[0].grades}
             for each in gradebook.assignment_submissions(ASSIGNMENT)
         }
-    points = {"part": (3, 1), "forger": (0, 3)} | ({"all": (3, 3), "endless": (0, 3)} if EVERYTHING else {})
+    points = {"forger": (0, 3)} | ({"part": (3, 1), "all": (3, 3), "endless": (0, 3)} if EVERYTHING else {})
     checks = "ring_all_reduce-check", "two_rings-check"
     assert found == {who: {check: (each, False) for check, each in zip(checks, scores)} for who, scores in points.items()}
     left = [
@@ -725,16 +727,14 @@ def test_nbgrader_gives_the_points_that_functions_earn_and_leaves_no_process(cou
     assert not left
     done = nbgrader(course, "generate_feedback")
     assert done.returncode == 0, done.stderr
-    page = (course / "feedback" / "part" / ASSIGNMENT / f"{LAB}.html").read_text(encoding="utf-8")
-    assert "two_rings is right. Not yet within the target" in page
+    page = (course / "feedback" / "forger" / ASSIGNMENT / f"{LAB}.html").read_text(encoding="utf-8")
+    assert "ValueError: &lt;script&gt;alert(1)&lt;/script&gt;" in page and "<script>alert(1)" not in page
+    assert "two_rings is right, and at the bound." in page
     assert not re.search(r"""(src|href)=["']https?:""", page), "feedback is read where there may be no network"
-    forged = (course / "feedback" / "forger" / ASSIGNMENT / f"{LAB}.html").read_text(encoding="utf-8")
-    assert "ValueError: &lt;script&gt;alert(1)&lt;/script&gt;" in forged and "<script>alert(1)" not in forged
     shown = re.sub(r"<(script|style)\b.*?</\1>|<[^>]+>", "", page, flags=re.DOTALL)
     assert "Check of two_rings" in shown and "Your answer" in shown and "A ring for each card" in shown
-    assert not re.search(r"\$|{admonition}|Hint 1|Test cell|How far you have come|Out\[", shown), (
-        "the learner has the lab's text"
-    )
+    assert not re.search(r"\$|{admonition}|Hint 1|Test cell|How far you have come", shown), "the learner has the lab's text"
+    assert shown.count("Out[") == 1, "the number in the learner's own cell; points stand in the check's head"
     assert 'name="viewport"' in page and "white-space: pre-wrap" in page, "it is read on a phone, too"
 
 
