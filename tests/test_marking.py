@@ -661,7 +661,8 @@ def forge(notebook):
         if cell.id == "ring_all_reduce-check":
             cell.metadata["nbgrader"].update(grade=False, points=100)
             cell.source = "100.0"
-    notebook.cells.append(new_code_cell(f"import os\nif {MARKED!r} in os.environ:\n    os._exit(0)"))
+    (place,) = (number for number, cell in enumerate(notebook.cells) if cell.id == "two_rings-answer")
+    notebook.cells.insert(place + 1, new_code_cell(f"import os\nif {MARKED!r} in os.environ:\n    os._exit(0)"))
 
 
 def hand_in(course, who, answers, change=lambda notebook: None):
