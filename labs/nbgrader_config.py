@@ -26,8 +26,8 @@ c.ClearSolutions.code_stub = {"python": "# your code here\nraise NotImplementedE
 c.ClearSolutions.begin_solution_delimeter = "### BEGIN SOLUTION"
 c.ClearSolutions.end_solution_delimeter = "### END SOLUTION"
 
-# Marks are made apart from the submission: nothing that it prints or raises is one. What a cell is to nbgrader is put back
-# first, and a check that was deleted with it.
+# Marks come out of the sandbox: nothing that the executed notebook prints or raises is one. What a cell is to nbgrader is put
+# back first, and with it a check that was deleted.
 c.Autograde.sanitize_preprocessors.insert(3, Restore)
 c.OverwriteCells.add_missing_cells = True
 c.Autograde.autograde_preprocessors = [

@@ -16,7 +16,6 @@ import pytest
 import torch
 from live import kernel
 from nbclient import NotebookClient
-from nbgrader.api import Gradebook
 from nbgrader.utils import compute_checksum
 from verdicts import ANSWERS, EXERCISES, LABS, NAMES, RUBBISH, Notebook, learners_cells, release_of, verdict
 
@@ -384,45 +383,6 @@ def test_every_lab_has_a_notebook_of_its_chapters_number():
 def test_release_is_what_the_sources_make():
     assert SOURCES and release_all(LABS, write=False) == []
     assert main(["release", "--labs", str(LABS), "--check"]) == 0
-
-
-@pytest.fixture(scope="module")
-def as_a_teacher(tmp_path_factory):
-    """A copy of labs/ in which nbgrader has made an assignment anew, by its own command: another is in test_marking.py."""
-    folder = tmp_path_factory.mktemp("course") / "labs"
-    shutil.copytree(LABS, folder, ignore=lambda place, names: {".progress.json", "gradebook.db"} & {*names})
-    (folder / "source" / ASSIGNMENT / ".progress.json").write_text("{}")
-    (folder / "release" / ASSIGNMENT / CLINIC.name).write_text("{}")
-    command = [sys.executable, "-m", "nbgrader", "generate_assignment", ASSIGNMENT, "--force"]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, env={**os.environ, "PATH": ACTIVE})
-    assert done.returncode == 0, done.stderr
-    return folder
-
-
-ASSIGNMENT = CLINIC.parent.name
-ACTIVE = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])  # as in an activated environment
-
-
-def test_nbgraders_own_command_makes_the_same_release(as_a_teacher):
-    made = as_a_teacher / "release" / ASSIGNMENT
-    assert [path.name for path in made.iterdir()] == [CLINIC.name]
-    assert (made / CLINIC.name).read_text() == release_of(CLINIC.stem).read_text()
-
-
-def test_the_gradebook_has_each_exercise_with_its_points(as_a_teacher, monkeypatch):
-    monkeypatch.setenv("PATH", ACTIVE)
-    with Gradebook(f"sqlite:///{as_a_teacher / 'gradebook.db'}") as book:
-        cells = book.find_notebook(CLINIC.stem, ASSIGNMENT).grade_cells
-        points = {cell.name.removesuffix("-check"): cell.max_score for cell in cells}
-    assert points == {each: 1 + len(asked.levels) for each, asked in module_of(CLINIC.stem).EXERCISES.items()}
-
-
-def test_what_nbgrader_makes_is_not_kept(as_a_teacher):
-    made = {path.relative_to(as_a_teacher).parts[0] for path in as_a_teacher.rglob("*") if path.is_file()}
-    made |= {"submitted", "autograded", "feedback"}
-    for name in made - {"source", "release", "hidden", "nbgrader_config.py"}:
-        asked = ["git", "check-ignore", "-q", "--no-index", f"labs/{name}/x" if "." not in name else f"labs/{name}"]
-        assert subprocess.run(asked, cwd=LABS.parent).returncode == 0, name
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.stem)

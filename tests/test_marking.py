@@ -1,5 +1,6 @@
-"""Marks in two processes: what an answer earns, it gets, and nothing that it does besides changes that."""
+"""Marks out of the sandbox: an answer earns what the check says, and it does nothing to anybody else."""
 
+import contextlib
 import copy
 import dataclasses
 import errno
@@ -9,6 +10,7 @@ import os
 import pwd
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import textwrap
@@ -18,46 +20,42 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import nbformat
-import numpy as np
 import psutil
 import pytest
-import torch
-from graded import said
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from nbformat.v4 import new_code_cell, new_notebook
-from test_labs import ANSWERS, EXERCISES, LABS, NAMES, Notebook, learners_cells, module_of, source_of, top, verdict
+from nbgrader.api import Gradebook
+from test_labs import ANSWERS, EXERCISES, LABS, NAMES, Notebook, learners_cells, module_of, release_of, source_of, top
 
 from ringtree.errors import UsageError
 from ringtree.labs.exercise import Answer
 from ringtree.labs.judging import judge
-from ringtree.labs.marking import collecting, notebook, processes
-from ringtree.labs.marking.autograding import Restore
-from ringtree.labs.marking.encoding import Decoder, Encoder, NotUnderstood, TrustingDecoder, Unknown
-from ringtree.labs.marking.notebook import cells_of, mark_exercise, plain, records_of, verdict_of, with_hidden
-from ringtree.labs.marking.processes import Nursery
+from ringtree.labs.marking import collecting, fence, notebook, nursery, verdict
+from ringtree.labs.marking.autograding import MARKED, FeedbackPage, Restore, _outputs
+from ringtree.labs.marking.notebook import Mark, cells_of, mark_exercise
+from ringtree.labs.marking.sandbox import Sandbox
+from ringtree.labs.marking.verdict import hidden_cases, plain, read
 
 HIDDEN = LABS / "hidden"
 PATIENT = 120.0  # seconds for an exercise: these machines do other things too
 SHIFT, WRONG_SHIFT = ANSWERS["deadlock-clinic"].BATCH, "def shift(x, dist):\n    return x.clone()\n"
+TOLD = "import os\ndef shift(x, dist):\n    raise ValueError({})"  # an answer that tells what it sees
 
 EVERYTHING = os.environ.get("RINGTREE_LABS") == "all"  # as `make labs-all` sets it
 
 
 @pytest.fixture(scope="module")
-def nursery():
-    with Nursery() as nursery:
-        yield nursery
+def sandbox():
+    with Sandbox() as sandbox:
+        yield sandbox
 
 
 @pytest.fixture
-def marked(nursery):
+def marked(sandbox):
     """The mark of a lab's exercise for cells with these texts."""
 
     def marked(lab, name, *texts):
         cells = dict(enumerate((textwrap.dedent(text) for text in texts), 1))
-        exercise = module_of(lab).EXERCISES[name]
-        return mark_exercise(nursery, name, exercise, cells, [name], time.monotonic() + PATIENT, records_of(lab))
+        return mark_exercise(sandbox, lab, name, cells, time.monotonic() + PATIENT)
 
     return marked
 
@@ -67,11 +65,18 @@ def patient(monkeypatch):
     monkeypatch.setattr(notebook, "AN_EXERCISE", PATIENT)
 
 
-def release_of(lab):
-    return LABS / "release" / source_of(lab).relative_to(LABS / "source")
+@pytest.fixture
+def hasty(monkeypatch):
+    """Whatever does not end is ended after some seconds."""
+    for name, value in {"AN_EXERCISE": 1.0, "PATIENCE": 1, "A_CELL": 1.0}.items():
+        monkeypatch.setattr(notebook, name, value)
 
 
-# ---------------------------------------------------------------- the same verdicts as in one process
+def with_hidden(lab, folder):
+    return verdict.with_hidden(lab, hidden_cases(lab, folder))
+
+
+# ---------------------------------------------------------------- what an answer earns
 
 
 # A lab of each kind: rank programs, answers of plain numbers, of a world with a clock, and a training. `make labs-all` has all.
@@ -79,58 +84,16 @@ A_FEW = "ring-all-reduce", "alpha-beta", "measuring", "data-parallel"
 
 
 @pytest.mark.parametrize("lab", NAMES if EVERYTHING else A_FEW)
-def test_solutions_have_all_points_and_stubs_none(nursery, patient, lab):
-    exercises = with_hidden(lab, HIDDEN)
+def test_solutions_have_all_points_and_stubs_none(sandbox, patient, lab):
+    more = hidden_cases(lab, HIDDEN)
     for path, share in (source_of(lab), 1), (release_of(lab), 0):
-        for name, exercise in exercises.items():
-            found = mark_exercise(
-                nursery, name, exercise, cells_of(path), exercises, time.monotonic() + PATIENT, records_of(lab)
-            )
+        for name, exercise in module_of(lab).EXERCISES.items():
+            found = mark_exercise(sandbox, lab, name, cells_of(path), time.monotonic() + PATIENT, more)
             assert (found.points, found.most) == (share * found.most, 1 + len(exercise.levels)), found
             assert found.says.startswith(f"{name} is right") if share else "it is not yet written" in found.says
 
 
-def sample(lab, name):
-    """(what, text, the reason that is looked for, or None for a right answer): all, or one that is always the same, a right
-    one for every second exercise."""
-    right = [(what, text, None) for what, text in ANSWERS[lab].RIGHT[name].items()]
-    wrong = [(what, *answer) for what, answer in ANSWERS[lab].WRONG[name].items()]
-    if EVERYTHING:
-        return right + wrong
-    place = EXERCISES.index((lab, name))
-    ends = [each for each in wrong if "while True" not in each[1]]  # an endless one takes all the time that it is given
-    return right[:1] if place % 2 else ends[place // 2 % len(ends) :][:1]
-
-
-# What ranks have in common in one process, and what a tensor says of itself, does not come to the judge from another.
-APART = {
-    "on a board that all see": "KeyError",
-    "through files": "FileNotFoundError",
-    "a tensor that says it is equal": "rank 0 returned .* and should return",
-}
-
-
-@pytest.mark.parametrize(
-    ("lab", "name", "what", "text", "reason"),
-    [pytest.param(lab, name, *each, id=f"{lab}-{name}-{each[0]}") for lab, name in EXERCISES for each in sample(lab, name)],
-)
-def test_answers_have_the_verdict_that_they_have_in_one_process(nursery, lab, name, what, text, reason):
-    exercise = module_of(lab).EXERCISES[name]
-    seconds = 4.0 if "while True" in text else PATIENT
-    cells = {1: "import torch", 2: textwrap.dedent(text).strip("\n")}
-    found, problems = verdict_of(nursery, name, exercise, cells, [name], seconds, records_of(lab))
-    assert found is not None, problems
-    levels, alone = [getattr(level, "name", level) for level in exercise.levels], verdict(lab, name, text)
-    assert (said(found, levels), found.level, bool(found.more)) == (said(alone, levels), alone.level, bool(alone.more))
-    if reason:
-        reason = APART.get(what, reason)
-        assert re.search(reason, found.wrong or found.more, re.DOTALL), (reason, found.wrong or found.more)
-
-
 def test_points_are_given_part_for_part(marked):
-    naive = ANSWERS["ring-all-reduce"].WRONG["ring_all_reduce"]
-    levels = {marked("ring-all-reduce", "ring_all_reduce", "import torch", text).points for text, _ in list(naive.values())[:4]}
-    assert 3 not in levels
     cells = cells_of(source_of("ring-all-reduce"))
     one_ring = next(text for text in cells.values() if "def ring_all_reduce" in text)
     found = marked(
@@ -156,214 +119,272 @@ def test_reports_name_the_learners_lines(marked):
     assert "deadlock" in found.says and "[shift, line 5: dist.recv(got, (rank - 1) % size)]" in found.says
 
 
-# ---------------------------------------------------------------- only what messages bring
-
-
-WHISPER = """
-    import torch
-    SEEN = {}
-
-    def shift(x, dist):
-        rank, size = dist.get_rank(), dist.get_world_size()
-        SEEN[rank] = x
-        empty = torch.zeros_like(x)
-        for work in dist.batch_isend_irecv([
-            dist.P2POp(dist.isend, empty.clone(), (rank + 1) % size), dist.P2POp(dist.irecv, empty, (rank - 1) % size),
-        ]):
-            work.wait()
-        return SEEN[(rank - 1) % size]
+def test_hidden_cases_count(sandbox):
+    """The answer is right in all cases but one that the teacher has."""
+    more = """
+import dataclasses
+from ringtree.labs.exercises.deadlock_clinic import EXERCISES
+def shift():
+    *_, case = EXERCISES["shift"].cases()
+    yield dataclasses.replace(case, wanted=lambda given: [x - 7 for x, in given], says="a case of the teacher's")
+EXTRA = {"shift": shift}
 """
+    cells = {1: "import torch", 2: SHIFT.replace("%%px --local\n", "")}
+    for text, points in ("", 1), (more, 0):
+        found = mark_exercise(sandbox, "deadlock-clinic", "shift", cells, time.monotonic() + PATIENT, text)
+        assert found.points == points, found
+    assert "a case of the teacher's" in found.says
 
 
-def test_ranks_share_nothing_but_messages(marked):
-    found = marked("deadlock-clinic", "shift", WHISPER)
-    assert found.points == 0 and "KeyError" in found.says
-
-
-def test_what_a_message_brings_is_there_after_the_wait_and_not_before(marked):
-    """Also for who has switched off what would tell of it."""
-    early = """
-        import contextlib, torch
-        from ringtree.labs.marking import rank as rankside
-        rankside.told_of_operations = lambda **_: contextlib.nullcontext()
-
-        def shift(x, dist):
-            rank, size = dist.get_rank(), dist.get_world_size()
-            got = torch.zeros_like(x)
-            works = dist.batch_isend_irecv([
-                dist.P2POp(dist.isend, x, (rank + 1) % size), dist.P2POp(dist.irecv, got, (rank - 1) % size),
-            ])
-            early = got.clone()
-            for work in works:
-                work.wait()
-            return early if rank + 1 == size else got
-    """
-    found = marked("deadlock-clinic", "shift", early)
-    assert found.points == 0 and "on 3 ranks" in found.says and "rank 2 returned [0, 0]" in found.says, found
-    assert marked("deadlock-clinic", "shift", early.replace("return early if", "return got if")).points == 1
-
-
-def test_functions_and_objects_of_a_case_are_called_where_the_judge_is(marked):
-    """A world's clock is the judge's: the learner's process has the methods, and nothing else of it."""
-    peeking = "def seconds_a_call(world):\n    return world.answer"
-    assert "AttributeError" in marked("measuring", "seconds_a_call", peeking).says
-    forged = """
-        def seconds_a_call(world):
-            return world._talk.method(world._number, "{}", ())
-    """
-    for name in ("_take", "__init__", "answer", "__class__"):
-        assert "has no meaning here" in marked("measuring", "seconds_a_call", forged.format(name)).says
-
-
-# ---------------------------------------------------------------- answers that try something else
-
-PATCHES = {
-    "torch says that all is equal": """
-        import torch
-        yes = lambda *_, **__: torch.ones(1, dtype=torch.bool).expand(1)
-        torch.equal = torch.allclose = lambda *_, **__: True
-        torch.isclose = lambda one, *_, **__: torch.ones_like(one, dtype=torch.bool)
-        torch.Tensor.__eq__ = lambda self, other: torch.ones_like(self, dtype=torch.bool)
-    """,
-    "the judge says that all is right": """
-        from ringtree.labs import comparing, exercise, judging, lab, limits
-        judging.judge = lambda *_, **__: judging.Verdict("", 99, 9)
-        judging.difference = comparing.difference = lambda *_: None
-        judging.Verdict.wrong = ""
-        exercise.Program.levels = ()
-    """,
-    "the other module": """
-        import sys, types
-        for name in [name for name in sys.modules if name.startswith("ringtree.labs.") and "marking" not in name]:
-            sys.modules[name] = types.SimpleNamespace()
-    """,
-    "builtins": """
-        import builtins
-        builtins.AssertionError = builtins.print = builtins.exit = lambda *_, **__: None
-        builtins.any = lambda *_: False
-    """,
-    "whatever the collector finds": """
-        import gc
-        for each in gc.get_objects():
-            if type(each).__name__ in ("Verdict", "Mark", "Run", "Simulation"):
-                vars(each).update(points=9, level=9, wrong="")
-    """,
-    "printed marks": r"""
-        import sys
-        print('[{"name": "shift", "points": 1, "most": 1, "says": "right"}]', file=sys.stderr)
-        print("\x1b[2J\x1b[Hshift: 1 of 1\n1.0")
-        print("x" * 10**7)
-    """,
-    "a thread": """
-        import threading
-        def spin():
-            while True:
-                pass
-        threading.Thread(target=spin, daemon=True).start()
-    """,
-    "a cell that exits": "raise SystemExit",
-    "a cell that leaves Python": "import os; os._exit(0)",
-    "a cell that recurses": "def deeper(): return deeper()\ndeeper()",
-    "a cell that eats memory": "kept = [bytes(2**28) for _ in range(1000)]",
-    "a cell that crashes": "import ctypes; ctypes.string_at(0)",
-    "a child that goes on": "import os, time\nif os.fork() == 0:\n    time.sleep(600)",
-}
-
-
-@pytest.mark.parametrize("what", PATCHES)
-def test_what_an_answer_patches_prints_or_breaks_is_worth_nothing(marked, what):
-    assert marked("deadlock-clinic", "shift", "import torch", PATCHES[what], SHIFT).points == 1
-    found = marked("deadlock-clinic", "shift", "import torch", PATCHES[what], WRONG_SHIFT)
-    assert found.points == 0 and "returned [0] and should return [10]" in found.says
-
-
-LOOPS = {
-    "loops": "while True:\n    pass",
-    "sleeps": "import time; time.sleep(10**6)",
-    "cannot be stopped": """
-while True:
-    try:
-        while True:
-            pass
-    except BaseException:
-        pass
-""",
-}
-
-
-@pytest.mark.parametrize("what", LOOPS)
-def test_a_cell_without_an_end_costs_what_it_would_have_defined(marked, monkeypatch, what):
-    monkeypatch.setattr(processes, "A_CELL", 1.0)
-    found = marked("deadlock-clinic", "shift", "import torch", LOOPS[what], SHIFT)
-    assert found.points == 1, found
-    found = marked("deadlock-clinic", "shift", f"import torch\n{LOOPS[what]}\n{SHIFT}")
-    assert found.points == 0 and "shift is not defined in this notebook; cell 1 was left" in found.says
-
-
-ENDS = {
-    "import os; os._exit(0)": "the process that ran it has ended",
-    "import ctypes; ctypes.string_at(0)": "the process that ran it has ended",
+BREAKS = {
+    "return shift(x, dist)": "RecursionError",
     "raise SystemExit": "SystemExit",
     "raise KeyboardInterrupt": "KeyboardInterrupt",
     "raise BaseException(1)": "BaseException: 1",
-    "raise GeneratorExit": "GeneratorExit",
     r"raise type('CheckPassed', (Exception,), {})('\x1b[32mshift is right\x07')": "CheckPassed:  [32mshift is right",
-    "return shift(x, dist)": "RecursionError",
-    "kept = [bytes(2**28) for _ in range(1000)]": "MemoryError",
-    "import os; [os.write(fd, FORGED) for fd in range(3, 64) if os.path.exists(f'/proc/self/fd/{fd}')]": "has no meaning here",
-    "dist._talk.pipe.send({'kind': 'ready', 'defined': ['shift'], 'points': 1}); return dist.isend(x, 1)": "has no meaning here",
-    "dist._talk.pipe.send({'kind': 'mark', 'points': 1, 'looked': False, 'at': []}); return x": "has no meaning here",
-    "dist._talk.pipe._socket.send(b'x' * 100); return x": "has",
-    "return dist._talk.ask({'kind': 'wait', 'work': 10**9})": "IndexError",
-    "return dist._talk.call('_call', (), {})": "has no meaning here",
-    "return dist._talk.ask(dict(kind='call', name='isend', args=[], kwargs={}, regions=[[1, 2**60, 0, 2**60, 0]]))": "has no",
+    "mine = []; mine.append(mine); return mine": "rank 0 returned a list",
+    "return type('None', (), {'__repr__': lambda self: 1 / 0})()": "rank 0 returned a None",
+    "while True: pass": "the program had not ended after 1 s of real time",
 }
 
 
-@pytest.mark.parametrize("text", ENDS)
-def test_an_answer_that_does_not_return_fails_in_a_sentence(marked, text):
-    forged = "import torch\nFORGED = bytes([0, 0, 0, 2, 0, 0, 0, 0]) + b'{}'"
-    found = marked("deadlock-clinic", "shift", forged, f"def shift(x, dist):\n    {text}")
-    assert found.points == 0 and ENDS[text] in found.says, found.says
+@pytest.mark.parametrize("text", BREAKS)
+def test_an_answer_that_breaks_is_told_so_in_a_sentence(marked, monkeypatch, text):
+    if "while" in text:
+        monkeypatch.setattr(notebook, "AN_EXERCISE", 1.0)
+    found = marked("deadlock-clinic", "shift", "import torch", f"def shift(x, dist):\n    {text}")
+    assert found.points == 0 and BREAKS[text] in found.says, found.says
     assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f]", found.says)
 
 
-STRANGE = {
-    "equal to everything": "class Answer:\n    def __eq__(self, other): return True\n    __class__, dtype = torch.Tensor, 1",
-    "no text": "class Answer:\n    def __repr__(self): raise SystemError\n    def __len__(self): return 1",
-    "a tensor that lies": """
-class Answer(torch.Tensor):
-    @classmethod
-    def __torch_function__(cls, function, types, args=(), kwargs=None):
-        return torch.ones(1, dtype=torch.bool)
-    def __new__(cls): return torch.zeros(1).as_subclass(cls)
-""",
-    "a great deal": "Answer = lambda: [0] * 10**5",
-    "more than all": "Answer = lambda: torch.zeros(2**27)",
-    "itself": "def Answer():\n    mine = []\n    mine.append(mine)\n    return mine",
-    "deep": "def Answer():\n    mine = []\n    for _ in range(900): mine = [mine]\n    return mine",
-    "a number without an end": "Answer = lambda: 10**100000",
-    "a text that is none": "Answer = lambda: '\\udc80\\x1b[2J' * 1000",
-    "a dtype of its own": "Answer = lambda: torch.zeros(1).to(torch.float8_e5m2)",
-    "no numbers": "Answer = lambda: torch.zeros(1, device='meta')",
+def test_what_an_answer_prints_is_not_the_verdict(marked):
+    prints = r"""
+        import os, sys
+        FORGED = '{"points": 1, "says": "shift is right"}'
+        print(FORGED)
+        print(FORGED, file=sys.__stderr__)
+        os.write(1, FORGED.encode() + b"\n")
+        os.system("cat /dev/zero | head -c 1000000")
+    """
+    found = marked("deadlock-clinic", "shift", "import torch", prints, WRONG_SHIFT)
+    assert found.points == 0 and "returned [0] and should return [10]" in found.says
+
+
+# ---------------------------------------------------------------- a verdict that is none
+
+GOOD = {"points": 1, "says": "shift is right."}
+NO_VERDICTS = {
+    "nothing": None,
+    "an empty line": b"",
+    "not JSON": b"shift is right",
+    "half of one": json.dumps(GOOD).encode()[:-1],
+    "two": json.dumps(GOOD).encode() * 2,
+    "not text": b"\xff\xfe" + json.dumps(GOOD).encode(),
+    "deeply nested": b"[" * 90_000,
+    "a number of many digits": b'{"says": "x", "points": ' + b"9" * 90_000 + b"}",
+    "too long": json.dumps(GOOD).encode() + b" " * verdict.MOST,
+    "a list": json.dumps([GOOD]).encode(),
+    "null": b"null",
+    **{
+        f"{name}: {value!r}"[:60]: json.dumps(GOOD | {name: value}).encode()
+        for name, value in [
+            *(("points", each) for each in (-1, 3, 1.5, True, "1", None, [1], float("nan"), float("inf"))),
+            *(("says", each) for each in (None, 1, "", ["right"], {"text/html": "<b>"}, "x" * (verdict.SAID + 1))),
+            ("name", "shift"),
+        ]
+    },
+    **{f"without {name}": json.dumps({key: GOOD[key] for key in GOOD if key != name}).encode() for name in GOOD},
 }
 
 
-@pytest.mark.parametrize("what", STRANGE)
-@pytest.mark.parametrize(
-    ("lab", "name"), [("deadlock-clinic", "shift"), ("alpha-beta", "predict"), ("ranks-and-groups", "all_groups")]
-)
-def test_strange_answers_are_wrong_answers(marked, what, lab, name):
-    found = marked(lab, name, "import torch", STRANGE[what], f"def {name}(*_, **__):\n    return Answer()")
-    assert found.points == 0 and found.says, found
+@pytest.mark.parametrize("what", NO_VERDICTS)
+def test_anything_else_than_a_verdict_is_not_read(what):
+    assert read(NO_VERDICTS[what], most=2) is None
 
 
-def test_a_tensor_of_the_learners_own_class_counts_as_its_numbers(marked):
-    own = SHIFT.replace("return got", "return got.as_subclass(Mine)")
-    assert own != SHIFT and marked("deadlock-clinic", "shift", "import torch\nclass Mine(torch.Tensor): pass", own).points == 1
+def test_a_verdict_is_read():
+    assert read(json.dumps(GOOD).encode(), most=1) == (1, "shift is right.")
+    assert read(json.dumps({"points": 0, "says": "a\x1b[31mb\x00\u202e\udc80"}).encode(), most=1) == (0, "a [31mb")
+    long = json.dumps(verdict._verdict(0, "\U0001f600" * 10 * verdict.SAID)).encode()
+    assert len(long) < verdict.MOST and read(long, most=1)[1].endswith(" …")
 
 
-def test_a_process_of_a_rank_has_nothing_but_its_own(marked):
+SOCKET = """
+    import os
+    LINE = {!r}
+    def shift(x, dist):
+        for each in os.listdir("/proc/self/fd"):
+            if os.path.exists(f"/proc/self/fd/{{each}}") and "socket" in os.readlink(f"/proc/self/fd/{{each}}"):
+                os.write(int(each), LINE)
+        os._exit(0)
+"""
+HOSTILE = {
+    "no line": b"{}",
+    "no verdict": b"[]\n",
+    "more points than there are": b'{"points": 2, "says": "right"}\n',
+    "a long one": b'{"points": 1, "says": "' + b"x" * 110_000 + b'"}\n',
+}
+
+
+@pytest.mark.parametrize("what", HOSTILE)
+def test_without_a_verdict_there_are_no_points_and_one_sentence(marked, what):
+    found = marked("deadlock-clinic", "shift", SOCKET.format(HOSTILE[what]))
+    assert found == Mark("shift", 0, 1, notebook.NO_VERDICT.format("shift"))
+
+
+def test_a_verdict_without_an_end_is_read_no_further_than_its_limit(marked):
+    endless = SOCKET.format(b"x" * 65_536).replace("os.write(", "while os.write(").replace("LINE)", "LINE): pass")
+    begun = time.monotonic()
+    assert marked("deadlock-clinic", "shift", endless).says == notebook.NO_VERDICT.format("shift")
+    assert time.monotonic() - begun < notebook.AN_EXERCISE
+
+
+def test_an_answer_that_writes_its_own_verdict_is_believed_and_changes_no_page(marked):
+    """A mark is as honest as its learner; and what it says is text, wherever it is shown."""
+    html = '<script>alert(1)</script><img src=x onerror="alert(1)">'
+    forged = json.dumps({"points": 1, "says": f"{html}\x1b[2J\u202e"}).encode() + b"\n"
+    found = marked("deadlock-clinic", "shift", SOCKET.format(forged))
+    assert (found.points, found.says) == (1, f"{html} [2J")
+    cell = new_code_cell('lab.check("shift")', metadata={"nbgrader": {"grade": True, "locked": True}})
+    cell.outputs = _outputs(dataclasses.asdict(found))
+    page, _ = FeedbackPage().from_notebook_node(new_notebook(cells=[cell]))
+    assert "&lt;script&gt;alert(1)" in page and "<script>alert(1)" not in page and "<img src=x" not in page
+
+
+def test_nothing_of_a_sentence_is_a_command_to_a_terminal():
+    assert plain("a\x1b[31mb\x00c\nd\u202ee\udc80") == "a [31mb c\nd e"
+
+
+# ---------------------------------------------------------------- what the sandbox holds
+
+TAKES = {
+    "memory": ("kept = [bytes(2**28) for _ in range(100)]", "MemoryError"),
+    "a large file": ("open('large', 'wb').write(bytes(2**27))", "File too large"),
+    "a larger limit": (
+        "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (2**40, 2**40))",
+        "not allowed to raise maximum limit",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", TAKES)
+def test_an_answer_takes_no_more_than_its_limits(marked, what):
+    text, said = TAKES[what]
+    found = marked("deadlock-clinic", "shift", "import torch", f"def shift(x, dist):\n    {text}\n    return x")
+    assert found.points == 0 and said in found.says, found.says
+
+
+def test_an_answer_has_limits_of_processor_time_processes_and_images_of_its_memory(marked):
+    limits = "__import__('resource').getrlimit(each) for each in (0, 4, 6)"  # CPU, CORE, NPROC on Linux
+    found = re.search(
+        r"ValueError: \[\((\d+), \1\), \(0, 0\), \((\d+), \2\)\]",
+        marked("deadlock-clinic", "shift", TOLD.format(f"[{limits}]")).says,
+    )
+    assert found and int(found[1]) == nursery.SECONDS and int(found[2]) < nursery.PROCESSES + nursery._threads_of_mine() + 50
+
+
+def test_a_process_with_these_limits_starts_only_so_many():
+    """Tried as a user who is not root, for whom the system counts none."""
+    reading, writing = os.pipe()
+    if (child := os.fork()) == 0:
+        os.setsid()
+        try:
+            if os.geteuid() == 0:
+                os.setresuid(64321, 64321, 64321)
+            nursery._limit()
+            started = 0
+            while started < 2 * nursery.PROCESSES:
+                if os.fork() == 0:
+                    signal.pause()
+                started += 1
+        except BlockingIOError:
+            os.write(writing, str(started).encode())
+        finally:
+            os.killpg(0, signal.SIGKILL)
+    os.close(writing)
+    with os.fdopen(reading) as told:
+        count = told.read()
+    os.waitpid(child, 0)
+    assert count and nursery.PROCESSES - 50 < int(count) <= nursery.PROCESSES
+
+
+ENDLESS = {
+    "a function that stays in C": "def shift(x, dist):\n    sum(range(10**13))",
+    "a cell that catches what ends it": """
+        import time
+        while True:
+            try:
+                time.sleep(600)
+            except BaseException: pass
+    """,
+}
+
+
+@pytest.mark.parametrize("what", ENDLESS)
+def test_what_cannot_be_interrupted_is_ended(marked, hasty, what):
+    begun = time.monotonic()
+    found = marked("deadlock-clinic", "shift", *(ENDLESS[what], SHIFT)[: 1 + ("cell" in what)])
+    assert found == Mark("shift", 0, 1, notebook.NO_VERDICT.format("shift")) and time.monotonic() - begun < 60
+    assert not [each for each in psutil.Process().children(recursive=True) if _is_of_the_sandbox(each, "running")]
+
+
+def _is_of_the_sandbox(process, status):
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return process.status() == status and "ringtree.labs.marking.nursery" in process.cmdline()
+
+
+CELLS_WITHOUT_END = "while True:\n    pass", "import time; time.sleep(10**6)"
+
+
+@pytest.mark.parametrize("text", CELLS_WITHOUT_END)
+def test_a_cell_without_an_end_costs_what_it_would_have_defined(marked, monkeypatch, text):
+    monkeypatch.setattr(notebook, "A_CELL", 1.0)
+    found = marked("deadlock-clinic", "shift", "import torch", text, SHIFT)
+    assert found.points == 1, found
+    found = marked("deadlock-clinic", "shift", f"import torch\n{text}\n{SHIFT}")
+    assert found.points == 0 and "shift is not defined in this notebook; cell 1 was left" in found.says
+
+
+fenced = pytest.mark.skipif(not fence.version(), reason="this kernel has no Landlock")
+fences_signals = pytest.mark.skipif(fence.version() < 6, reason="this kernel's Landlock does not fence signals")
+REACHES = {
+    "hidden cases": f"open({str(HIDDEN / 'deadlock_clinic.py')!r}).read()",
+    "a file of the user's": "open(SECRET).read()",
+    "a file to be changed": "open(SECRET, 'a')",
+    "a file to be cut": "os.truncate(SECRET, 0)",
+    "a file to be removed": "os.remove(SECRET)",
+    "a new file": "open(SECRET + '2', 'w')",
+    "a link out of its folder": "os.link(SECRET, 'mine')",
+    "a folder": "os.listdir(os.path.dirname(SECRET))",
+    "another process's environment": f"open('/proc/{os.getpid()}/environ').read()",
+    "a program of its own": "__import__('subprocess').run(['/bin/cat', SECRET], check=True)",
+}
+
+
+@fenced
+@pytest.mark.parametrize("what", REACHES)
+def test_an_answer_sees_no_files_but_its_own(marked, tmp_path, what):
+    secret = tmp_path / "secret"
+    secret.write_text("a secret")
+    found = marked("deadlock-clinic", "shift", f"SECRET = {str(secret)!r}", TOLD.format(REACHES[what]))
+    assert re.search("Permission denied|returned non-zero exit status|Invalid cross-device link", found.says), found.says
+    assert secret.read_text() == "a secret" and [*tmp_path.iterdir()] == [secret]
+
+
+@fences_signals
+def test_an_answer_signals_no_other_process(marked):
+    for other in os.getpid(), "os.getppid()":
+        assert "Operation not permitted" in marked("deadlock-clinic", "shift", TOLD.format(f"os.kill({other}, 0)")).says
+
+
+@fenced
+def test_an_answer_works_with_files_of_its_own(marked):
+    own = "import os, tempfile, pandas, matplotlib.pyplot\nwith tempfile.TemporaryFile() as file: file.write(b'x')\nWAY = 1"
+    own += "\nopen('mine', 'w').write('x')\nassert os.listdir('.') and os.system('true') == 0\nopen(os.devnull, 'w').write('x')"
+    assert marked("deadlock-clinic", "shift", "import torch", own, SHIFT.replace("rank + 1", "rank + WAY")).points == 1
+
+
+def test_an_answer_has_nothing_but_its_own(marked):
     looks = """
         import os, sys
         def predict(nbytes, lines, channels):
@@ -375,20 +396,42 @@ def test_a_process_of_a_rank_has_nothing_but_its_own(marked):
     assert "['null', 'null', 'null', 'socket'] [] False []" in marked("alpha-beta", "predict", looks).says
 
 
-def test_the_processes_may_be_started_by_a_command_that_encloses_them():
-    """It stays, with the nursery below it, from exercise to exercise; what ranks have started is ended all the same."""
+def test_one_exercise_leaves_nothing_for_another(marked):
+    leaves = f"import os, ringtree\nringtree.left = True\nopen(os.path.join(os.environ['HOME'], '..', 'left'), 'w')\n{SHIFT}"
+    marked("deadlock-clinic", "shift", leaves)
+    looks = TOLD.format("(hasattr(__import__('ringtree'), 'left'), os.path.exists('../left'))")
+    assert "ValueError: (False, False)" in marked("deadlock-clinic", "shift", looks).says
+
+
+CHILD = "import os, time\nif os.fork() == 0:\n    time.sleep(600)\n"
+
+
+def test_a_child_that_goes_on_does_not_delay_the_verdict(marked):
+    begun = time.monotonic()
+    assert marked("deadlock-clinic", "shift", "import torch", CHILD, SHIFT).points == 1
+    assert time.monotonic() - begun < 60
+
+
+def test_the_sandbox_may_be_started_by_a_command_that_encloses_it():
+    """It stays, with the nursery below it, from exercise to exercise; what answers have started is ended all the same."""
     encloses = ["sh", "-c", 'export ENCLOSED=yes; "$@"; exit', "sh"]
-    answer = "import os, time\nif os.fork() == 0:\n    time.sleep(600)\n" + SHIFT.replace("%%px --local\n", "")
-    told = "def shift(x, dist):\n    raise ValueError(os.environ['ENCLOSED'])"
-    exercise = module_of("deadlock-clinic").EXERCISES["shift"]
-    with Nursery(encloses) as nursery:
+    answers = CHILD + "import torch\n" + SHIFT.replace("%%px --local\n", ""), TOLD.format("os.environ['ENCLOSED']"), SHIFT
+    with Sandbox(encloses) as sandbox:
         found = [
-            mark_exercise(nursery, "shift", exercise, {1: "import os, torch", 2: text}, ["shift"], time.monotonic() + PATIENT)
-            for text in (answer, told, SHIFT)
+            mark_exercise(sandbox, "deadlock-clinic", "shift", {1: "import torch", 2: text}, time.monotonic() + PATIENT)
+            for text in answers
         ]
-        below = psutil.Process(nursery._process.pid).children(recursive=True)
-        assert nursery._process.poll() is None and len(below) == 1
+        below = psutil.Process(sandbox._process.pid).children(recursive=True)
+        assert sandbox._process.poll() is None
+        assert len([each for each in below if each.status() != psutil.STATUS_ZOMBIE]) == 1
     assert [each.points for each in found] == [1, 0, 1] and "ValueError: yes" in found[1].says, found
+
+
+def test_the_sandbox_starts_again_if_its_nursery_has_ended(sandbox, marked):
+    assert marked("deadlock-clinic", "shift", "import torch", SHIFT).points == 1
+    sandbox._process.kill()
+    sandbox._process.wait()
+    assert marked("deadlock-clinic", "shift", "import torch", SHIFT).points == 1
 
 
 # ---------------------------------------------------------------- cells
@@ -492,7 +535,7 @@ def test_an_answer_fitted_to_the_cases_that_everybody_can_read_loses_marks_by_th
 
 def test_hidden_cases_for_no_exercise_are_an_error(tmp_path):
     (tmp_path / "alpha_beta.py").write_text("EXTRA = {'guess': list}")
-    with pytest.raises(UsageError, match="has cases for 'guess', and the lab has fit, predict, buy"):
+    with pytest.raises(UsageError, match="the hidden cases of alpha-beta name 'guess'; the lab has fit, predict, buy"):
         with_hidden("alpha-beta", tmp_path)
 
 
@@ -541,65 +584,6 @@ def test_the_command_says_what_is_wrong_with_its_arguments(tmp_path):
     assert done.returncode == 2 and "there is no lab called 'other'" in done.stderr
 
 
-# ---------------------------------------------------------------- values between two processes
-
-
-def there_and_back(value, decoder=None):
-    tree, blocks = Encoder().pack(value)
-    return (decoder or Decoder()).unpack(json.loads(json.dumps(tree)), blocks)
-
-
-def test_plain_values_arrive_as_they_were():
-    from ringtree.cost import Link
-
-    value = [None, True, 3, -1.5, "é", (1, [2]), {"a": {1, 2}, (1, 2): 0.1}, range(2, 9, 3)]
-    assert there_and_back(value) == value and repr(there_and_back(float("nan"))) == "nan"
-    for tensor in (torch.arange(6).view(2, 3).t(), torch.zeros(0, 3), torch.tensor(2.5), torch.ones(3, dtype=torch.bfloat16)):
-        back = there_and_back(tensor)
-        assert torch.equal(back, tensor) and back.dtype is tensor.dtype
-    for array in (np.arange(6.0).reshape(2, 3).T, np.zeros((0, 2), np.int32), np.array(True)):
-        back = there_and_back(array)
-        assert np.array_equal(back, array) and back.dtype == array.dtype
-    assert isinstance(there_and_back(range(10**9)), Unknown)  # nobody is made to count that far
-    assert there_and_back(Link(1.0, 0.5), TrustingDecoder()) == Link(1.0, 0.5)
-    assert isinstance(there_and_back(Link(1.0, 0.5)), Unknown) and there_and_back(Link(1.0, 0.5)) != Link(1.0, 0.5)
-    assert type(there_and_back(object())).__name__ == "object" and there_and_back(print).__name__ == "print"
-
-
-JSON = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers()
-    | st.floats()
-    | st.text(max_size=5)
-    | st.sampled_from(["float32", "list", "tensor", "<f8"]),
-    lambda inner: (
-        st.lists(inner, max_size=4)
-        | st.dictionaries(st.text(max_size=3), inner, max_size=2)
-        | st.tuples(
-            st.sampled_from([name.removeprefix("read_") for name in dir(Decoder) if name.startswith("read_")]),
-            inner,
-            inner,
-            inner,
-        ).map(list)
-    ),
-    max_leaves=12,
-)
-
-
-@settings(max_examples=400, deadline=None)
-@given(tree=JSON)
-def test_what_is_malformed_is_not_understood_and_never_anything_worse(tree):
-    try:
-        Decoder().unpack(tree, [b"1234"])
-    except NotUnderstood:
-        pass
-
-
-def test_nothing_of_a_sentence_is_a_command_to_a_terminal():
-    assert plain("a\x1b[31mb\x00c\nd\u202ee\udc80") == "a [31mb c\nd e"
-
-
 # ---------------------------------------------------------------- nbgrader, in earnest
 
 ASSIGNMENT, LAB = "10-ring-all-reduce", "ring-all-reduce"
@@ -626,28 +610,45 @@ def course(tmp_path_factory):
     shutil.copy(LABS / "nbgrader_config.py", course)
     shutil.copytree(HIDDEN, course / "hidden", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copytree(LABS / "source" / ASSIGNMENT, course / "source" / ASSIGNMENT)
+    (course / "source" / ASSIGNMENT / ".progress.json").write_text("{}")
     done = nbgrader(course, "generate_assignment")
     assert done.returncode == 0, done.stderr
     solutions = {cell.id: cell.source for cell in nbformat.read(source_of(LAB), 4).cells if cell.id.endswith("-answer")}
     one, two = "ring_all_reduce-answer", "two_rings-answer"
-    hand_in(course, "part", {one: solutions[one], two: "def two_rings(x, dist):\n    return ring_all_reduce(x, dist)"})
     hand_in(course, "forger", {one: FORGED, two: solutions[two]}, forge)
     if EVERYTHING:
+        hand_in(course, "part", {one: solutions[one], two: "def two_rings(x, dist):\n    return ring_all_reduce(x, dist)"})
         hand_in(course, "all", solutions)
         hand_in(course, "endless", {one: "def ring_all_reduce(x, dist):\n    while True:\n        pass", two: solutions[two]})
     return course
 
 
 def test_nbgraders_own_command_makes_the_same_release(course):
-    made = course / "release" / ASSIGNMENT / f"{LAB}.ipynb"
-    assert made.read_text() == (LABS / "release" / ASSIGNMENT / f"{LAB}.ipynb").read_text()
+    made = course / "release" / ASSIGNMENT
+    assert [path.name for path in made.iterdir()] == [f"{LAB}.ipynb"]
+    assert (made / f"{LAB}.ipynb").read_text() == release_of(LAB).read_text()
+
+
+def test_the_gradebook_has_each_exercise_with_its_points(course):
+    with Gradebook(f"sqlite:///{course / 'gradebook.db'}") as book:
+        cells = book.find_notebook(LAB, ASSIGNMENT).grade_cells
+        points = {cell.name.removesuffix("-check"): cell.max_score for cell in cells}
+    assert points == {each: 1 + len(asked.levels) for each, asked in module_of(LAB).EXERCISES.items()}
+
+
+def test_what_nbgrader_makes_is_not_kept(course):
+    made = {path.relative_to(course).parts[0] for path in course.rglob("*") if path.is_file()}
+    made |= {"submitted", "autograded", "feedback"}
+    for name in made - {"source", "release", "hidden", "nbgrader_config.py"}:
+        asked = ["git", "check-ignore", "-q", "--no-index", f"labs/{name}/x" if "." not in name else f"labs/{name}"]
+        assert subprocess.run(asked, cwd=LABS.parent, check=False).returncode == 0, name
 
 
 FORGED = """
 import os, subprocess, sys
 subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)  # stays behind in a course"], start_new_session=True)
 def ring_all_reduce(x, dist):
-    return x
+    raise ValueError("<script>alert(1)</script>")
 print(3)
 3.0
 """
@@ -660,7 +661,8 @@ def forge(notebook):
         if cell.id == "ring_all_reduce-check":
             cell.metadata["nbgrader"].update(grade=False, points=100)
             cell.source = "100.0"
-    notebook.cells.append(new_code_cell("import os; os._exit(0)"))
+    (place,) = (number for number, cell in enumerate(notebook.cells) if cell.id == "two_rings-answer")
+    notebook.cells.insert(place + 1, new_code_cell(f"import os\nif {MARKED!r} in os.environ:\n    os._exit(0)"))
 
 
 def hand_in(course, who, answers, change=lambda notebook: None):
@@ -705,9 +707,7 @@ def test_what_a_cell_is_to_nbgrader_is_put_back(course, what):
 
 
 def test_nbgrader_gives_the_points_that_functions_earn_and_leaves_no_process(course):
-    """The whole way of one lab, for two learners; for four by `make labs-all`."""
-    from nbgrader.api import Gradebook
-
+    """The whole way of one lab, for one learner; for four by `make labs-all`."""
     done = nbgrader(course, "autograde")
     assert done.returncode == 0, done.stderr
     with Gradebook(f"sqlite:///{course}/gradebook.db") as gradebook:
@@ -715,7 +715,7 @@ def test_nbgrader_gives_the_points_that_functions_earn_and_leaves_no_process(cou
             each.student.id: {grade.name: (grade.auto_score, grade.needs_manual_grade) for grade in each.notebooks[0].grades}
             for each in gradebook.assignment_submissions(ASSIGNMENT)
         }
-    points = {"part": (3, 1), "forger": (0, 3)} | ({"all": (3, 3), "endless": (0, 3)} if EVERYTHING else {})
+    points = {"forger": (0, 3)} | ({"part": (3, 1), "all": (3, 3), "endless": (0, 3)} if EVERYTHING else {})
     checks = "ring_all_reduce-check", "two_rings-check"
     assert found == {who: {check: (each, False) for check, each in zip(checks, scores)} for who, scores in points.items()}
     left = [
@@ -728,14 +728,14 @@ def test_nbgrader_gives_the_points_that_functions_earn_and_leaves_no_process(cou
     assert not left
     done = nbgrader(course, "generate_feedback")
     assert done.returncode == 0, done.stderr
-    page = (course / "feedback" / "part" / ASSIGNMENT / f"{LAB}.html").read_text(encoding="utf-8")
-    assert "two_rings is right. Not yet within the target" in page
+    page = (course / "feedback" / "forger" / ASSIGNMENT / f"{LAB}.html").read_text(encoding="utf-8")
+    assert "ValueError: &lt;script&gt;alert(1)&lt;/script&gt;" in page and "<script>alert(1)" not in page
+    assert "two_rings is right, and at the bound." in page
     assert not re.search(r"""(src|href)=["']https?:""", page), "feedback is read where there may be no network"
     shown = re.sub(r"<(script|style)\b.*?</\1>|<[^>]+>", "", page, flags=re.DOTALL)
     assert "Check of two_rings" in shown and "Your answer" in shown and "A ring for each card" in shown
-    assert not re.search(r"\$|{admonition}|Hint 1|Test cell|How far you have come|Out\[", shown), (
-        "the learner has the lab's text"
-    )
+    assert not re.search(r"\$|{admonition}|Hint 1|Test cell|How far you have come", shown), "the learner has the lab's text"
+    assert shown.count("Out[") == 1, "the number in the learner's own cell; points stand in the check's head"
     assert 'name="viewport"' in page and "white-space: pre-wrap" in page, "it is read on a phone, too"
 
 
@@ -847,8 +847,6 @@ def test_a_copy_for_which_there_is_no_room_keeps_nobody_elses_from_being_collect
 
 
 def test_what_came_in_time_is_collected_before_what_came_late_where_nbgrader_is_asked_to(tmp_path, inbound, collect):
-    from nbgrader.api import Gradebook
-
     for minute in (1, 2, 3, 4):
         submit(inbound, ME, minute, 10_000_001 if minute == 2 else 1)
     with Gradebook(f"sqlite:///{tmp_path}/gradebook.db", "a-course") as gradebook:

@@ -22,7 +22,6 @@ CALLED = {"jupyterlab", "jupyterlab-myst", "nbval", "pytest-xdist", "jupyter-boo
 HELD_BACK = {"jsonschema"}  # somebody else's, in a version that imports quickly: requirements.txt says why
 
 IN_THE_CLUSTER = {"jupyterhub-kubespawner"}  # asked of what the chart brings; where it is not installed that test is skipped
-CHART = ROOT / "tests" / "hub" / "chart"  # somebody else's, kept to check our values against
 
 # Not on PyPI: what a benchmark is compared with, where the system has it (Debian: python3-simgrid).
 OF_THE_SYSTEM = {"simgrid"}
@@ -50,7 +49,7 @@ def imported_modules():
         {"ringtree", "conftest"} | {path.stem for path in files if path.suffix == ".py"} | {path.parent.name for path in files}
     )
     for path in [*files, ROOT / "conftest.py"]:
-        if CHART in path.parents or any(part.startswith(".") for part in path.relative_to(ROOT).parts):
+        if any(part.startswith(".") for part in path.relative_to(ROOT).parts):
             continue
         for code in code_of(path):
             for node in ast.walk(ast.parse(code)):

@@ -9,7 +9,7 @@ from torch import nn
 from ringtree import compute
 from ringtree.algorithms import ring_all_reduce
 from ringtree.cost import Link
-from ringtree.labs.training import held, nets
+from ringtree.labs.harnesses import held, nets
 from ringtree.parallel import data_parallel
 from ringtree.simulated import Deadlock, ProgramError, simulate
 

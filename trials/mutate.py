@@ -220,10 +220,10 @@ def _stopped_at(level, tried):
 def weaker(exercise):
     """(what is missing, which answers may notice, the exercise without it)."""
     if isinstance(exercise, Answer):
-        for level, name in enumerate(exercise.levels):
-            kept = functools.partial(lambda level: [each for each in exercise.questions() if each.level != level], level + 1)
+        for number, level in enumerate(exercise.levels):
+            kept = functools.partial(lambda level: [each for each in exercise.questions() if each.level != level], number + 1)
             changed = dataclasses.replace(exercise, questions=kept)
-            yield f"the questions of the level {name!r}", functools.partial(_stopped_at, level), changed
+            yield f"the questions of the level {level.name!r}", functools.partial(_stopped_at, number), changed
         for function in exercise.without:
             rest = tuple(each for each in exercise.without if each is not function)
             concerns = functools.partial(_was_told, "here you are to do without")

@@ -42,7 +42,7 @@ def rows(lab, name):
     import verdicts
 
     exercise = verdicts.module_of(lab).EXERCISES[name]
-    levels = [getattr(level, "name", level) for level in exercise.levels]
+    levels = [level.name for level in exercise.levels]
     for what, text in verdicts.answers_to(lab, name):
         yield what, said(verdicts.verdict(lab, name, text), levels)
 

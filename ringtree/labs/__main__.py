@@ -17,12 +17,12 @@ def main(arguments=None):
     release.add_argument("--labs", type=Path, default=Path("labs"), help="the folder of source/ and release/ (default: labs)")
     release.add_argument("--check", action="store_true", help="write nothing; fail where release/ is out of date")
     release.set_defaults(run=_release)
-    mark = commands.add_parser("mark", help="the marks of a learner's notebook, which its own processes cannot talk into")
+    mark = commands.add_parser("mark", help="the marks of a learner's notebook, which runs in a sandbox")
     mark.add_argument("notebook", type=Path)
     mark.add_argument("--hidden", type=Path, help="the folder with the cases that only the teacher has, such as labs/hidden")
     mark.add_argument("--lab", help="the lab's name, where the notebook is called otherwise")
     mark.add_argument("--seconds", type=float, default=300.0, help="in all (default: 300)")
-    mark.add_argument("--enclose", default="", metavar="COMMAND", help="start the learner's processes by this command")
+    mark.add_argument("--enclose", default="", metavar="COMMAND", help="start the sandbox by this command, as the hub does")
     mark.add_argument("--json", action="store_true", help="print a list of {name, points, most, says} instead")
     mark.set_defaults(run=_mark)
     options = parser.parse_args(arguments)
@@ -46,9 +46,12 @@ def _release(options):
 
 
 def _mark(options):
+    from ringtree.labs.marking import fence
     from ringtree.labs.marking.notebook import mark
-    from ringtree.labs.marking.processes import guard_this_process
+    from ringtree.labs.marking.sandbox import guard_this_process
 
+    if not options.enclose and not fence.version():
+        print("this kernel has no Landlock: the submission can read and write every file that you can", file=sys.stderr)
     guard_this_process()
     marks = mark(options.notebook, options.hidden, options.lab, options.seconds, shlex.split(options.enclose))
     if options.json:

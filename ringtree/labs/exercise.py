@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import ClassVar
 
 from ringtree.cost import Link, Machine
 from ringtree.simulated import simulate
@@ -97,11 +98,11 @@ class Limit:
 
 @dataclass(frozen=True)
 class Level:
-    """A level above "right". name: "within the target" or "at the bound". limits: all must hold. why: the proof, or where the
-    target comes from."""
+    """A level above "right". name: "within the target" or "at the bound". limits: of a `Program`, all must hold; an `Answer`
+    has questions of each level instead. why: the proof, or where the target comes from."""
 
     name: str
-    limits: tuple[Limit, ...]
+    limits: tuple[Limit, ...] = ()
     why: str = ""
 
 
@@ -114,7 +115,7 @@ class Program:
     must stay as it is. adds: whether the answer is a sum of parts, so that a missing part can be named. tells(run, rank,
     element): where it is not such a sum, how that element of the rank's answer comes about, in words. also(run): complains
     of what else is wrong with a right run, in a sentence, or returns None. live: how many of the cases, from the end, run on
-    live ranks too. harness: what each rank runs in the place of the learner's function, a function of `ringtree.labs.training`
+    live ranks too. harness: what each rank runs in the place of the learner's function, a function of `ringtree.labs.harnesses`
     that is called as harness(function, *given, dist): it makes a model of what it is given, trains it by the function, and
     returns what came of that.
     """
@@ -129,6 +130,15 @@ class Program:
     also: Callable | None = None
     live: int = 1
     harness: Callable | None = None
+
+    def with_more(self, cases) -> Program:
+        """Return the same exercise with more cases: `cases()` yields them."""
+        return replace(self, cases=lambda: [*self.cases(), *cases()])
+
+    def tried(self, verdict) -> str:
+        """Return on how much a check has tried a right answer, in words."""
+        simulated = f"{count_text(verdict.runs, 'run')} in the simulator"
+        return f"{simulated}, {self.live} on your ranks" if self.live else simulated
 
 
 @dataclass(frozen=True)
@@ -146,14 +156,24 @@ class Question:
 class Answer:
     """An exercise whose answer is a function of data: a fit, a choice, a diagnosis, a layout.
 
-    questions(): the calls, the simplest first. hints: from the gentlest to the plainest. levels: names of those above "right".
-    without: functions of this package that it may not call.
+    questions(): the calls, the simplest first. hints: from the gentlest to the plainest. levels: above "right", the easier
+    first. without: functions of this package that it may not call. live, harness: as for `Program`; it has neither.
     """
 
     questions: Callable
     hints: tuple[str, ...]
-    levels: tuple[str, ...] = ()
+    levels: tuple[Level, ...] = ()
     without: tuple[Callable, ...] = ()
+    live: ClassVar[int] = 0
+    harness: ClassVar[None] = None
+
+    def with_more(self, questions) -> Answer:
+        """Return the same exercise with more questions: `questions()` yields them."""
+        return replace(self, questions=lambda: [*self.questions(), *questions()])
+
+    def tried(self, verdict) -> str:
+        """Return on how much a check has tried a right answer, in words."""
+        return count_text(verdict.runs, "case")
 
 
 def tensors(value):

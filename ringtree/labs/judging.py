@@ -239,7 +239,7 @@ def _judge_answer(name, function, exercise, seconds):
         if wrong and question.level == 0:
             return Verdict(f"{name}, {question.says}: {wrong}", runs)
         if wrong:
-            reached, more = question.level - 1, f"Not yet {exercise.levels[question.level - 1]}: {question.says}: {wrong}"
+            reached, more = question.level - 1, f"Not yet {exercise.levels[question.level - 1].name}: {question.says}: {wrong}"
         runs += 1
     return Verdict("", runs, reached, more)
 

@@ -14,12 +14,11 @@ from ringtree import doctor
 from ringtree.errors import UsageError
 from ringtree.labs import exercises, marks
 from ringtree.labs.examination import Examination, learners
-from ringtree.labs.exercise import CheckFailed, Program
+from ringtree.labs.exercise import CheckFailed
 from ringtree.labs.judging import judge, program_of, told
 from ringtree.live import cluster
 from ringtree.live.cells import say
 from ringtree.trace import Trace
-from ringtree.units import count_text
 
 NEEDED = 4  # ranks that a lab's live cases are made for
 PRINTED = 20_000  # characters of what a function prints that a check shows: more would fill the notebook
@@ -80,20 +79,15 @@ class Lab:
         except KeyboardInterrupt:
             raise CheckFailed(f"{name}: interrupted before it was decided.") from None
         if verdict.wrong:
-            marks.note(self.name, name, None)
             _show(verdict, exercise)
             raise CheckFailed(verdict.wrong)
-        in_simulator = f"{count_text(verdict.runs, 'run')} in the simulator"
-        tried = in_simulator if isinstance(exercise, Program) else count_text(verdict.runs, "case")
-        if isinstance(exercise, Program) and exercise.live:
-            tried += f", {exercise.live} on your ranks"
+        if exercise.live:
             self._live(name, exercise)
         marks.note(self.name, name, verdict.level)
-        levels = [level if isinstance(level, str) else level.name for level in exercise.levels]
-        reached = f", and {levels[verdict.level - 1]}" if verdict.level else ""
-        print(f"{name} is right{reached}: {tried}.")
-        if verdict.level and isinstance(exercise, Program) and (why := exercise.levels[verdict.level - 1].why):
-            print(why)
+        reached = exercise.levels[verdict.level - 1] if verdict.level else None
+        print(f"{name} is right{f', and {reached.name}' if reached else ''}: {exercise.tried(verdict)}.")
+        if reached and reached.why:
+            print(reached.why)
         if verdict.more:
             print(verdict.more)
 
@@ -104,7 +98,6 @@ class Lab:
             for case in cases[-exercise.live :]:
                 examine.run(case)
         except CheckFailed:
-            marks.note(self.name, name, None)
             with _some_of_what_is_printed():
                 for rank, text in enumerate(examine.printed):  # of the run that failed alone
                     say(sys.stdout, rank, text)

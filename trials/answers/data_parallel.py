@@ -362,7 +362,7 @@ WRONG = {
                 "    begin()\n    return finish",
                 """    begin()
     from ringtree import compute
-    from ringtree.labs.training import nets
+    from ringtree.labs.harnesses import nets
     nets.compute = lambda seconds, label="": None
     def done():
         finish()

@@ -469,7 +469,7 @@ def train_step(stage, count, inputs, loss_of, like, dist):
             STEP.replace("def train_step", "def with_time")
             + """
 from ringtree import compute
-from ringtree.labs.training import nets
+from ringtree.labs.harnesses import nets
 def train_step(*given):
     nets.compute = lambda *given: None
     try:

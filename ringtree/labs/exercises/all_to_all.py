@@ -130,8 +130,6 @@ EXCHANGE_HINTS = (
 
 # ---------------------------------------------------------------- tokens to experts
 
-CHOICES = 2  # experts for each token
-
 
 def expert_cases():
     for size, most in [(2, 2), (3, 3), (4, 1), (4, 6), (5, 4), (7, 5), (8, 9), (4, 8)]:

@@ -6,7 +6,7 @@ import numpy as np
 
 from ringtree.cost import Link
 from ringtree.labs.comparing import is_number
-from ringtree.labs.exercise import Answer, Question
+from ringtree.labs.exercise import Answer, Level, Question
 from ringtree.labs.inputs import whole_numbers
 from ringtree.units import bytes_text, count_text, seconds_text
 
@@ -215,7 +215,7 @@ BUY_HINTS = (
 
 
 EXERCISES = {
-    "fit": Answer(fit_questions, FIT_HINTS, ("within the target",)),
+    "fit": Answer(fit_questions, FIT_HINTS, (Level("within the target"),)),
     "predict": Answer(predict_questions, PREDICT_HINTS),
     "buy": Answer(buy_questions, BUY_HINTS),
 }

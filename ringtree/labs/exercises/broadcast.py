@@ -187,6 +187,6 @@ CHAIN_HINTS = (
 
 EXERCISES = {
     "tree_broadcast": Program(tree_cases, TREE_HINTS, TREE_LEVELS, also=_of_its_own, adds=False, live=2),
-    "best_chunks": Answer(chunks_questions, CHUNKS_HINTS, ("at the bound",)),
+    "best_chunks": Answer(chunks_questions, CHUNKS_HINTS, (Level("at the bound"),)),
     "chain_broadcast": Program(chain_cases, CHAIN_HINTS, CHAIN_LEVELS, also=_of_its_own, adds=False, live=2),
 }

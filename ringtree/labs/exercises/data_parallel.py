@@ -7,8 +7,8 @@ import torch
 from ringtree.cost import Link
 from ringtree.labs import limits
 from ringtree.labs.exercise import Case, Level, Limit, Program
+from ringtree.labs.harnesses import data_parallel as harnesses
 from ringtree.labs.inputs import drawn, easy
-from ringtree.labs.training import data_parallel as training
 from ringtree.simulated import Sketch, simulate
 from ringtree.units import bytes_text, count_text, seconds_text
 
@@ -145,13 +145,13 @@ def overlap_cases():
 
 def _trained(given):
     weights, *_, pairs = given[0]
-    return [training.trained_alone(weights, torch.cat([rows for _, rows, *_ in given]), pairs)] * len(given)
+    return [harnesses.trained_alone(weights, torch.cat([rows for _, rows, *_ in given]), pairs)] * len(given)
 
 
 def _computing(case):
     """Seconds that a rank's backward passes take, in all steps."""
     weights, _, parts, _, seconds, _ = case.given[0]
-    return training.STEPS * parts * len(weights) * seconds
+    return harnesses.STEPS * parts * len(weights) * seconds
 
 
 def _exposed(wanted):
@@ -162,7 +162,7 @@ def _exposed(wanted):
         if pairs:  # who computes in another order than the buckets' has to wait
             return None
         buckets = [all_reduce_seconds(case.size, each) for each in bytes_of_buckets(weights, nbytes)]
-        return 1.001 * (_computing(case) + training.STEPS * wanted(buckets))
+        return 1.001 * (_computing(case) + harnesses.STEPS * wanted(buckets))
 
     return Limit("from the first start to the last end", lambda run: run.makespan, most, seconds_text)
 
@@ -179,7 +179,7 @@ def _sent_and_computed(run):
 
 
 def _once(case):
-    return training.STEPS * ring_bytes(case.given[0][0], case.size)
+    return harnesses.STEPS * ring_bytes(case.given[0][0], case.size)
 
 
 OVERLAP_LEVELS = (
@@ -218,8 +218,8 @@ def uneven_case(counts, width=3):
 
 
 def _of_all_rows(given):
-    net = training.layers([given[0][0]])
-    loss = training.forward(net, torch.cat([rows for _, rows in given])).mean()
+    net = harnesses.layers([given[0][0]])
+    loss = harnesses.forward(net, torch.cat([rows for _, rows in given])).mean()
     loss.backward()
     return [{"gradient": net[0].weight.grad, "loss": loss.detach()}] * len(given)
 
@@ -258,9 +258,9 @@ EXERCISES = {
         keeps=False,
         adds=False,
         also=_sent_and_computed,
-        harness=training.overlapped,
+        harness=harnesses.overlapped,
     ),
     "fair_loss": Program(
-        uneven_cases, UNEVEN_HINTS, UNEVEN_LEVELS, builtin=True, keeps=False, adds=False, harness=training.weighted
+        uneven_cases, UNEVEN_HINTS, UNEVEN_LEVELS, builtin=True, keeps=False, adds=False, harness=harnesses.weighted
     ),
 }

@@ -4,8 +4,8 @@ import torch
 
 from ringtree.labs import limits
 from ringtree.labs.exercise import Case, Level, Program
+from ringtree.labs.harnesses import experts as harnesses
 from ringtree.labs.inputs import drawn, whole_numbers
-from ringtree.labs.training import experts as training
 from ringtree.units import count_text
 
 TITLE = "Experts"
@@ -47,7 +47,7 @@ def exchange_case(size, most, dtype=torch.float32, width=2):
         factors, (ends,) = fractions(sum(gets), width, dtype), fractions(1, width, dtype)
         given.append((fractions(sum(sends[rank]), width, dtype), gets, sends[rank], factors, ends))
     counts = sorted(sum(row) for row in sends)
-    return Case(tuple(given), training.there_and_back_alone, holds=f"{counts[0]} to {counts[-1]} rows each")
+    return Case(tuple(given), harnesses.there_and_back_alone, holds=f"{counts[0]} to {counts[-1]} rows each")
 
 
 def _four_ways(extra):
@@ -177,7 +177,7 @@ def layer_case(size, most, dtype=torch.float32, width=2):
         given.append((*tensors, fractions(width, width, dtype), fractions(number, width, dtype)))
     fewest, most = min(numbers), max(numbers)
     tokens = count_text(fewest, "token") if fewest == most else f"{fewest} to {most} tokens"
-    return Case(tuple(given), training.through_experts_alone, holds=f"{tokens} of {width} numbers each")
+    return Case(tuple(given), harnesses.through_experts_alone, holds=f"{tokens} of {width} numbers each")
 
 
 def _two_of(experts):
@@ -219,8 +219,8 @@ LAYER_HINTS = (
 
 EXERCISES = {
     "exchange": Program(
-        exchange_cases, EXCHANGE_HINTS, EXCHANGE_LEVELS, builtin=True, keeps=False, adds=False, harness=training.there_and_back
+        exchange_cases, EXCHANGE_HINTS, EXCHANGE_LEVELS, builtin=True, keeps=False, adds=False, harness=harnesses.there_and_back
     ),
     "keep": Program(keep_cases, KEEP_HINTS, KEEP_LEVELS, builtin=True, adds=False, tells=who_came_before),
-    "layer": Program(layer_cases, LAYER_HINTS, LAYER_LEVELS, builtin=True, adds=False, harness=training.through_experts),
+    "layer": Program(layer_cases, LAYER_HINTS, LAYER_LEVELS, builtin=True, adds=False, harness=harnesses.through_experts),
 }

@@ -286,7 +286,7 @@ AGREE_HINTS = (
 GIVEN = CAUSES, report
 
 EXERCISES = {
-    "diagnose": Answer(report_questions, REPORT_HINTS, ("within the target",)),
+    "diagnose": Answer(report_questions, REPORT_HINTS, (Level("within the target"),)),
     "first_difference": Answer(calls_questions, CALLS_HINTS),
     "agree": Program(agree_cases, AGREE_HINTS, AGREE_LEVELS, adds=False),
 }

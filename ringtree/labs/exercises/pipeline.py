@@ -9,8 +9,8 @@ from ringtree.cost import Link
 from ringtree.labs import limits
 from ringtree.labs.comparing import is_whole, short
 from ringtree.labs.exercise import Answer, Case, Level, Limit, Program, Question
+from ringtree.labs.harnesses import pipeline as harnesses
 from ringtree.labs.inputs import drawn
-from ringtree.labs.training import pipeline as training
 from ringtree.parallel import pipeline as by_hand
 from ringtree.simulated import Deadlock, Sketch, simulate
 from ringtree.simulated.training import pipeline as sketched
@@ -171,7 +171,7 @@ def step_cases(sizes=STEPS, width=3):
         rows, wanted = (row.view(-1, width) / row.abs().max() for row in drawn(2, count * each * width, torch.float64))
         given = tuple((weight, rows, wanted, count, *SECONDS) for weight in weights)
         told = micro_batches(count)
-        yield Case(given, training.step_alone, machine=LINK, says=told, holds=f"a layer of {width} × {width}")
+        yield Case(given, harnesses.step_alone, machine=LINK, says=told, holds=f"a layer of {width} × {width}")
 
 
 def _activations(case):
@@ -246,8 +246,8 @@ STEP_HINTS = (
 
 
 EXERCISES = {
-    "cut": Answer(cut_questions, CUT_HINTS, ("within the target", "at the bound")),
-    "orders": Answer(order_questions, ORDER_HINTS, ("within the target", "at the bound")),
+    "cut": Answer(cut_questions, CUT_HINTS, (Level("within the target"), Level("at the bound"))),
+    "orders": Answer(order_questions, ORDER_HINTS, (Level("within the target"), Level("at the bound"))),
     "train_step": Program(
         step_cases,
         STEP_HINTS,
@@ -255,6 +255,6 @@ EXERCISES = {
         keeps=False,
         adds=False,
         also=_computed,
-        harness=training.step,
+        harness=harnesses.step,
     ),
 }

@@ -5,7 +5,7 @@ import random
 
 from ringtree.cost import Link
 from ringtree.labs.comparing import is_number
-from ringtree.labs.exercise import Answer, Question
+from ringtree.labs.exercise import Answer, Level, Question
 from ringtree.units import bytes_text, seconds_text
 
 TITLE = "Predicting"
@@ -109,5 +109,5 @@ INTERVAL_HINTS = (
 
 EXERCISES = {
     "link_of_rings": Answer(link_questions, LINK_HINTS),
-    "intervals": Answer(interval_questions, INTERVAL_HINTS, ("within the target",)),
+    "intervals": Answer(interval_questions, INTERVAL_HINTS, (Level("within the target"),)),
 }

@@ -4,7 +4,7 @@ from functools import cache
 
 from ringtree.cost import Link, Machine
 from ringtree.labs.comparing import is_number, short
-from ringtree.labs.exercise import Answer, Question
+from ringtree.labs.exercise import Answer, Level, Question
 from ringtree.simulated import simulate
 from ringtree.theory import cost_of, textbook_time
 from ringtree.units import binary_text, bytes_text, seconds_text
@@ -170,6 +170,9 @@ CHOOSER_HINTS = (
 EXERCISES = {
     "crossover": Answer(crossover_questions, CROSSOVER_HINTS),
     "choose": Answer(
-        chooser_questions, CHOOSER_HINTS, ("within the target", "at the bound"), without=(cost_of, simulate, textbook_time)
+        chooser_questions,
+        CHOOSER_HINTS,
+        (Level("within the target"), Level("at the bound")),
+        without=(cost_of, simulate, textbook_time),
     ),
 }

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from ringtree.cost import Link
 from ringtree.labs.comparing import is_whole
-from ringtree.labs.exercise import Answer, Question
+from ringtree.labs.exercise import Answer, Level, Question
 from ringtree.units import bytes_text, seconds_text
 
 TITLE = "Scale"
@@ -195,6 +195,6 @@ BUDGET_HINTS = (
 
 GIVEN = Cluster, Layout, Model, fits, memory, step_seconds
 EXERCISES = {
-    "choose": Answer(layout_questions, LAYOUT_HINTS, ("within the target", "at the bound")),
+    "choose": Answer(layout_questions, LAYOUT_HINTS, (Level("within the target"), Level("at the bound"))),
     "fewest_gpus": Answer(budget_questions, BUDGET_HINTS),
 }

@@ -145,7 +145,7 @@ GATHER_HINTS = (
 
 
 EXERCISES = {
-    "shares": Answer(shares_questions, SHARES_HINTS, ("at the bound",)),
+    "shares": Answer(shares_questions, SHARES_HINTS, (Level("at the bound"),)),
     "scatter_list": Program(scatter_cases, SCATTER_HINTS, _levels("scatter", "out of"), adds=False, keeps=False, live=2),
     "gather_list": Program(gather_cases, GATHER_HINTS, _levels("gather", "into"), adds=False, keeps=False, live=2),
 }

@@ -5,8 +5,8 @@ import torch
 from ringtree.labs import limits
 from ringtree.labs.comparing import is_whole
 from ringtree.labs.exercise import Answer, Case, Level, Limit, Program, Question
+from ringtree.labs.harnesses import sharded as harnesses
 from ringtree.labs.inputs import drawn, easy
-from ringtree.labs.training import sharded as training
 from ringtree.units import bytes_text
 
 TITLE = "Sharded"
@@ -52,7 +52,7 @@ def zero1_cases():
 
 def _trained(given):
     weights = given[0][0]
-    return [training.trained_alone(weights, torch.cat([rows for _, rows in given]))] * len(given)
+    return [harnesses.trained_alone(weights, torch.cat([rows for _, rows in given]))] * len(given)
 
 
 def numbers_of(case):
@@ -89,13 +89,13 @@ def _whole_tensors(case):
     """An all-reduce, and each weight from its rank to all by a tree."""
     count, _, itemsize = numbers_of(case)
     around = 2 * sum(each.numel() - each.numel() // case.size for each in case.given[0][0])
-    return training.STEPS * itemsize * (around + (case.size - 1).bit_length() * count)
+    return harnesses.STEPS * itemsize * (around + (case.size - 1).bit_length() * count)
 
 
 def _shards(case):
     """A reduce-scatter and an all-gather of one vector, padded so that the ranks divide it."""
     count, _, itemsize = numbers_of(case)
-    return training.STEPS * itemsize * 2 * -(-count // case.size) * (case.size - 1)
+    return harnesses.STEPS * itemsize * 2 * -(-count // case.size) * (case.size - 1)
 
 
 ZERO1_LEVELS = (
@@ -266,7 +266,7 @@ EXERCISES = {
         keeps=False,
         adds=False,
         also=_state_is_there,
-        harness=training.trained,
+        harness=harnesses.trained,
     ),
     "clip": Program(clip_cases, CLIP_HINTS, CLIP_LEVELS, builtin=True, adds=False),
     "plan": Answer(plan_questions, PLAN_HINTS),

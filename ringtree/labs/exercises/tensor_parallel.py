@@ -4,8 +4,8 @@ import torch
 
 from ringtree.labs import limits
 from ringtree.labs.exercise import Case, Level, Program
+from ringtree.labs.harnesses import tensor_parallel as harnesses
 from ringtree.labs.inputs import drawn, whole_numbers
-from ringtree.labs.training import tensor_parallel as training
 from ringtree.units import count_text
 
 TITLE = "Tensor parallel"
@@ -56,7 +56,7 @@ def whole_cases(shapes=SHAPES):
         x, bias = fractions(positions, width, dtype=dtype), fractions(width, dtype=dtype)
         ends = ends_of(positions, width, dtype)
         given = tuple((x, *mine, bias, ends) for mine in matrices(size, width, hidden, dtype))
-        yield Case(given, training.alone, holds=held(positions, width, hidden))
+        yield Case(given, harnesses.alone, holds=held(positions, width, hidden))
 
 
 def held(positions, width, hidden):
@@ -108,7 +108,7 @@ def positions_cases(shapes=SHAPES):
             for mine in matrices(size, width, hidden, dtype)
         )
         yield Case(
-            given, training.positions_alone, holds=f"{held(positions, width, hidden)}; of the positions each has its own"
+            given, harnesses.positions_alone, holds=f"{held(positions, width, hidden)}; of the positions each has its own"
         )
 
 
@@ -165,7 +165,7 @@ def loss_case(symbols, tokens, steep=False):
     factor = 2000 if steep else 3
     given = tuple((factor * fractions(tokens, count, dtype=dtype), first, targets) for count, first in zip(symbols, firsts))
     says = f"{', '.join(map(str, symbols))} symbols{', scores of 1000 and more' if steep else ''}"
-    return Case(given, training.scored_alone, holds=count_text(tokens, "token"), says=says)
+    return Case(given, harnesses.scored_alone, holds=count_text(tokens, "token"), says=says)
 
 
 def _three_numbers(case):
@@ -199,10 +199,16 @@ LOSS_HINTS = (
 
 EXERCISES = {
     "feed_forward": Program(
-        whole_cases, WHOLE_HINTS, WHOLE_LEVELS, builtin=True, keeps=False, adds=False, harness=training.whole
+        whole_cases, WHOLE_HINTS, WHOLE_LEVELS, builtin=True, keeps=False, adds=False, harness=harnesses.whole
     ),
     "by_positions": Program(
-        positions_cases, POSITIONS_HINTS, POSITIONS_LEVELS, builtin=True, keeps=False, adds=False, harness=training.by_positions
+        positions_cases,
+        POSITIONS_HINTS,
+        POSITIONS_LEVELS,
+        builtin=True,
+        keeps=False,
+        adds=False,
+        harness=harnesses.by_positions,
     ),
-    "loss_of": Program(loss_cases, LOSS_HINTS, LOSS_LEVELS, builtin=True, keeps=False, adds=False, harness=training.scored),
+    "loss_of": Program(loss_cases, LOSS_HINTS, LOSS_LEVELS, builtin=True, keeps=False, adds=False, harness=harnesses.scored),
 }

@@ -209,6 +209,6 @@ TREE_HINTS = (
 
 EXERCISES = {
     "halving_doubling": Program(cases, HALVING_HINTS, HALVING_LEVELS, live=2),
-    "trees": Answer(questions, TREES_HINTS, ("within the target", "at the bound")),
+    "trees": Answer(questions, TREES_HINTS, (Level("within the target"), Level("at the bound"))),
     "two_trees": Program(tree_cases, TREE_HINTS, TREE_LEVELS, also=along_its_edges),
 }

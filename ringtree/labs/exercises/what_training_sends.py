@@ -299,6 +299,6 @@ GIVEN = Layout, Model, left_over, log_of
 EXERCISES = {
     "sends": Answer(step_questions, STEP_HINTS),
     "split_of": Answer(log_questions, LOG_HINTS),
-    "buckets": Answer(bucket_questions, BUCKET_HINTS, ("within the target", "at the bound")),
+    "buckets": Answer(bucket_questions, BUCKET_HINTS, (Level("within the target"), Level("at the bound"))),
     "add_in_32": Program(sum_cases, SUM_HINTS, SUM_LEVELS, builtin=True),
 }

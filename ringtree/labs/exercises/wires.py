@@ -423,8 +423,8 @@ ACROSS_HINTS = (
 
 GIVEN = all_reduce_over, places_of
 EXERCISES = {
-    "cards": Answer(card_questions, CARD_HINTS, ("within the target", "at the bound")),
-    "rings": Answer(ring_questions, RING_HINTS, ("within the target", "at the bound")),
+    "cards": Answer(card_questions, CARD_HINTS, (Level("within the target"), Level("at the bound"))),
+    "rings": Answer(ring_questions, RING_HINTS, (Level("within the target"), Level("at the bound"))),
     "busiest_wire": Answer(wire_questions, WIRE_HINTS),
     "hand_over": Program(across_cases, ACROSS_HINTS, ACROSS_LEVELS, adds=False),
 }

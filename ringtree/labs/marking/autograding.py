@@ -1,4 +1,4 @@
-"""For nbgrader's autograde: a submission is executed for what its learner is shown, and marked apart from that.
+"""For nbgrader's autograde: a submission is executed for what its learner is shown, and marked in the sandbox.
 
 `labs/nbgrader_config.py` puts three preprocessors among nbgrader's own: `Restore` before the cells are compared with the
 source's, `ExecuteForFeedback` where notebooks are executed, `WriteMarks` behind it. Nothing that the grading kernel prints
@@ -57,7 +57,7 @@ def _about(source, points, solution):
 
 
 class ExecuteForFeedback(Execute):
-    """Execute the notebook; however that ends, its marks are made elsewhere. Nothing that it started is left."""
+    """Execute the notebook; however that ends, its marks are made in the sandbox. Nothing that it started is left."""
 
     enclose = List(Unicode(), help="The words of a command by which the kernel is started, as for WriteMarks.").tag(config=True)
     most_output = Integer(200_000, help="Of all cells, in characters; what comes after it is left out.").tag(config=True)
@@ -126,7 +126,7 @@ class WriteMarks(NbGraderPreprocessor):
         config=True
     )
     seconds = Float(300.0, help="For all exercises of a notebook.").tag(config=True)
-    enclose = List(Unicode(), help="The words of a command by which a learner's processes are started.").tag(config=True)
+    enclose = List(Unicode(), help="The words of a command that starts the sandbox.").tag(config=True)
 
     def preprocess(self, nb, resources):
         told = resources["nbgrader"]

@@ -1,9 +1,10 @@
-"""The cells of a learner's notebook, run afresh in a process of their own: no ranks, no lab, no picture, no output."""
+"""The cells of a learner's notebook, run afresh in the sandbox: no ranks, no lab, no picture, no output."""
 
 import contextlib
 import linecache
 import signal
 import sys
+import time
 import types
 
 from IPython.core.inputtransformer2 import TransformerManager
@@ -14,6 +15,7 @@ from ringtree.labs.lab import module_of
 FOR_THE_RANKS = "px"  # a cell of this magic runs on the ranks; with --local, here
 AS_THEY_STAND = "time", "timeit", "capture", "prun"  # magics whose cells run all the same
 TOLD, LENGTH = 10, 200  # of what went wrong in cells: how many, and characters of each
+A_CELL, CELLS = 10.0, 3  # seconds for one cell; all cells of a notebook together have three times as many
 
 
 class TooLong(BaseException):
@@ -61,11 +63,11 @@ def filename_of(number):
     return f"<cell {number}>"
 
 
-def run_cells(texts, skip, seconds, begins):
-    """Run cells one after the other; returns (their names, what went wrong: a sentence for each cell, cells that took too long).
+def run_cells(texts, seconds=A_CELL):
+    """Run cells one after the other; return (their names, what went wrong: a few words for each cell that failed).
 
-    texts: {number: text}. skip: numbers of cells that are known to take too long. seconds: for each. begins(number) is told
-    before a cell runs. A cell that fails is left, and the next one runs.
+    texts: {number: text}. seconds: for a cell; all have `CELLS` times as many. A cell that fails or takes too long is left, and
+    the next one runs.
     """
     module = types.ModuleType("__main__")
     sys.modules["__main__"] = module
@@ -73,23 +75,22 @@ def run_cells(texts, skip, seconds, begins):
     names.update(get_ipython=Quiet, display=Quiet())
     vars(sys.modules["ringtree"]).update(start=Quiet, draw=Quiet())
     labs.open = QuietLab
-    wrong, late = [], []
+    wrong, until = [], time.monotonic() + CELLS * seconds
     for number, text in texts.items():
-        if number in skip:
-            wrong.append(f"cell {number} was left out: it had not ended after {seconds:g} s")
+        left = min(seconds, until - time.monotonic())
+        if left <= 0:
+            wrong.append(f"cell {number} was not reached: the time for all cells was up")
             continue
-        begins(number)
         try:
             text = plain(text)
             linecache.cache[filename_of(number)] = (len(text), None, text.splitlines(True), filename_of(number))
-            with _alarm(seconds):
+            with _alarm(left):
                 exec(compile(text, filename_of(number), "exec"), names)
         except TooLong:
-            late.append(number)
-            wrong.append(f"cell {number} was left: it had not ended after {seconds:g} s")
+            wrong.append(f"cell {number} was left: it had not ended after {left:.0f} s")
         except BaseException as error:  # an exit, too, ends its cell alone
             wrong.append(f"cell {number} raised {type(error).__name__}: {error}"[:LENGTH])
-    return names, wrong[:TOLD], late
+    return names, wrong[:TOLD]
 
 
 def plain(text):

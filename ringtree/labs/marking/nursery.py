@@ -1,15 +1,17 @@
-"""A clean process, everything imported, from which the processes of a learner's ranks are forked: `python -m … FD`.
+"""A clean process, everything imported, from which one process for each exercise is forked: `python -m … FD`.
 
-It runs nothing of the learner's itself, so that one rank cannot leave anything for another to find.
+It runs nothing of the learner's itself, so that one exercise cannot leave anything for another to find.
 """
 
 import ctypes
 import gc
+import json
 import os
 import resource
 import signal
 import socket
 import sys
+import tempfile
 
 import torch
 
@@ -18,12 +20,11 @@ from ringtree.cost import Link
 from ringtree.labs.forbidding import without_ready_made
 from ringtree.labs.judging import unwritten_memory_shows
 from ringtree.labs.marking.cells import run_cells
-from ringtree.labs.marking.pipe import Pipe
-from ringtree.labs.marking.rank import serve
+from ringtree.labs.marking.fence import fence
+from ringtree.labs.marking.verdict import verdict_on
 from ringtree.simulated import simulate
-from ringtree.simulated.torch_modes import told_of_operations
 
-MEMORY = 2**30  # bytes of address space, beside what the imports take
+MEMORY = 2**31  # bytes of address space, beside what the imports take
 FILES = 2**26  # bytes of one file
 SECONDS = 600  # of a processor
 PROCESSES = 256  # beside those that the user has already; without effect on root
@@ -42,32 +43,46 @@ def main(control):
         if not word:
             return
         if os.fork() == 0:
-            _be_a_rank(control, descriptors[0])
+            _judge(control, descriptors[0])
         os.close(descriptors[0])
 
 
 def _warm_up():
-    """What torch imports when its modes are first used, and IPython for a cell: else every rank would import it again."""
+    """Import what torch loads when its modes are first used, and IPython: otherwise every exercise would import it again."""
     simulate(ring_all_reduce, [torch.ones(4)] * 2, Link(1.0, 0.0), checked=True, rules="nccl")
-    with unwritten_memory_shows(), without_ready_made(), told_of_operations(used=lambda *_: None, read=lambda: None):
+    with unwritten_memory_shows(), without_ready_made():
         torch.cat(torch.empty(4).tensor_split(2)).tolist()
-    run_cells({1: "%time 1"}, (), 1.0, lambda number: None)
+    run_cells({1: "%time 1"})
 
 
-def _be_a_rank(control, descriptor):
+def _judge(control, descriptor):
+    """Limit and fence this process, read a request, and answer it with a verdict: one line of JSON."""
     try:
         control.close()
         _die_with_the_parent()
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         os.setsid()
         _limit()
-        serve(Pipe(socket.socket(fileno=descriptor)))
+        _leave_one_folder()
+        with socket.socket(fileno=descriptor) as connection:
+            request = json.loads(b"".join(iter(lambda: connection.recv(2**20), b"")))
+            request["cells"] = {int(number): text for number, text in request["cells"].items()}
+            connection.sendall(json.dumps(verdict_on(**request)).encode() + b"\n")
     finally:
         os._exit(0)
 
 
+def _leave_one_folder():
+    """Give this process a folder of its own, and a fence around everything else."""
+    folder = tempfile.mkdtemp()
+    os.chdir(folder)
+    os.environ.update(HOME=folder, TMPDIR=folder)
+    tempfile.tempdir = None  # it is found again
+    fence(folder)
+
+
 def _die_with_the_parent():
-    """Also where the judge is killed, nothing runs on."""
+    """End this process when its parent ends, even if the parent is killed."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
@@ -88,7 +103,7 @@ def _limit():
 
 
 def _threads_of_mine():
-    """Of all processes of this user: what RLIMIT_NPROC counts."""
+    """Return the number of threads in all processes of this user: RLIMIT_NPROC counts these."""
     count, mine = 0, os.getuid()
     for name in os.listdir("/proc"):
         try:

@@ -8,6 +8,5 @@
     EXERCISES = {"name": Program(cases, hints, levels, builtin=True, adds=False, harness=step)}
 
 A harness runs where the learner's function does: on simulated ranks, which are threads then (`simulate(…, autograd=True)`), on
-live ranks, and where marks are made in the learner's own processes. There the judge believes nothing that it says: what it
-returns is compared, and what it sends and computes is counted. So given and returned are plain tensors and numbers alone.
+live ranks, and in the sandbox where marks are made. What it returns is compared, and what it sends and computes is counted.
 """

@@ -3,7 +3,7 @@
 import torch
 
 from ringtree.labs.exercise import complain
-from ringtree.labs.training.nets import lasting, layers
+from ringtree.labs.harnesses.nets import lasting, layers
 
 
 def step(function, weight, rows, wanted, count, forward, backward, dist):

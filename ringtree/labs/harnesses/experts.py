@@ -2,8 +2,8 @@
 
 import torch
 
-from ringtree.labs.training.nets import layers
-from ringtree.labs.training.returned import differentiable
+from ringtree.labs.harnesses.nets import layers
+from ringtree.labs.harnesses.returned import differentiable
 
 ROWS = "rows", "width"  # a shape; whether the sizes are right is compared
 

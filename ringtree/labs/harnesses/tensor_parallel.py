@@ -3,7 +3,7 @@
 import torch
 from torch.nn import functional as F
 
-from ringtree.labs.training.returned import differentiable
+from ringtree.labs.harnesses.returned import differentiable
 
 NAMES = "x", "the scale", "the shift", "up", "the bias of up", "down", "the bias of down"
 PLAIN = NAMES[:1] + NAMES[3:]

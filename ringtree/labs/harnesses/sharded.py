@@ -3,8 +3,8 @@
 import torch
 
 from ringtree.labs.exercise import complain
-from ringtree.labs.training.data_parallel import forward
-from ringtree.labs.training.nets import layers
+from ringtree.labs.harnesses.data_parallel import forward
+from ringtree.labs.harnesses.nets import layers
 
 STEPS, RATE = 3, 0.1
 
