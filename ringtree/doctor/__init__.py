@@ -12,8 +12,7 @@
 a batch system gave.
 """
 
-import lazy_loader
+from ringtree.doctor.finding import Finding
+from ringtree.doctor.looking import in_a_line, look
 
-__getattr__, __dir__, __all__ = lazy_loader.attach(
-    __name__, submod_attrs={"finding": ["Finding"], "looking": ["in_a_line", "look"]}
-)
+__all__ = ["Finding", "in_a_line", "look"]

@@ -23,7 +23,3 @@ cases too if they know where these are. Where that matters, `--enclose` names a 
 as the hub's grading does. Ranks can find ways beside `dist` to whisper to each other. Whether a function looks at a value,
 and whether it leaves alone what it was given, is told by its own process.
 """
-
-import lazy_loader
-
-__getattr__, __dir__, __all__ = lazy_loader.attach(__name__, submod_attrs={"notebook": ["Mark", "mark"]})
