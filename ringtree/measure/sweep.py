@@ -157,9 +157,8 @@ def sizes_to_measure(what, sizes, crew, warmup, calls, budget, stable, check, li
 
 def _crew(ranks, timeout):
     """Whom to ask, and whether this process is the one that prints."""
-    from ringtree.live import cluster
-
-    ranks = ranks or cluster.current()
+    cluster = sys.modules.get("ringtree.live.cluster")  # no ranks were started before it was imported
+    ranks = ranks or (cluster and cluster.current())
     if ranks is not None:
         if not ranks.running:
             raise UsageError("these ranks were stopped: call ringtree.start again")
@@ -179,6 +178,9 @@ class LiveRanks:
     interruptible = True
 
     def __init__(self, ranks, timeout=None):
+        from ringtree.live.deadline import RankError
+
+        self.failures = (RankError,)
         self.ranks, self.timeout = ranks, timeout
         self.size, self.backend = ranks.size, ranks.backend
 
@@ -198,6 +200,7 @@ class Fellows:
     """This rank and those that run the same lines: every rank calls the same at the same time."""
 
     interruptible = False  # one rank must not stop alone
+    failures = ()
 
     def __init__(self):
         import torch.distributed as dist
