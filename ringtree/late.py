@@ -9,6 +9,7 @@ imports one room of this package pays for that room alone.
 import importlib
 import re
 import sys
+from importlib.util import find_spec
 from types import ModuleType
 
 from ringtree.errors import MissingPackage
@@ -71,6 +72,13 @@ def read(stub: str) -> dict[str, str]:
         for part in parts.strip("()").split(",")
         if part.strip()
     }
+
+
+def need(what: str, *packages: str):
+    """Raise an error that says which `pip install` brings a package that `what` needs and does not find."""
+    for package in packages:
+        if find_spec(package) is None:
+            raise MissingPackage(what, package, EXTRAS[package])
 
 
 def missing(what: str, error: ModuleNotFoundError) -> ModuleNotFoundError:

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 
+from ringtree import late
 from ringtree.errors import UsageError
 from ringtree.measure.call import check_link, describe, sendable
 from ringtree.measure.timing import check_settings, time_collective
@@ -84,6 +85,7 @@ def measure(
     )
     from ringtree.measure.table import frame, table_text
 
+    late.need("ringtree.measure", "torch")
     crew, speaks = _crew(ranks, timeout)
     sizes = sizes_to_measure(what, sizes, crew, **settings, options=options)
     rows, attrs = [], crew.provenance(link) | {"settings": settings_in_words(settings)} | notes_on(op, crew)

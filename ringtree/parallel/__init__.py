@@ -12,3 +12,7 @@
 
 `python -m torch.distributed.run --nproc-per-node 4 -m ringtree.parallel data_parallel` trains as a script.
 """
+
+from ringtree import late
+
+late.need(__name__, "torch")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from itertools import accumulate
 
-from ringtree.algorithms import above, two_trees
+from ringtree.algorithms.all_reduce_over_trees import above, two_trees
 
 
 def lg(size):
