@@ -35,15 +35,23 @@ try:
         multi_tree_all_reduce,
         two_trees_all_reduce,
     )
-    from ringtree.algorithms.all_to_all import bruck_all_to_all, pairwise_all_to_all
-    from ringtree.algorithms.barrier import dissemination_barrier
+    from ringtree.algorithms.all_to_all import (
+        bruck_all_to_all,
+        pairwise_all_to_all,
+    )
+    from ringtree.algorithms.barrier import (
+        dissemination_barrier,
+    )
     from ringtree.algorithms.broadcast import (
         chain_broadcast,
         flat_broadcast,
         mst_broadcast,
         scatter_all_gather_broadcast,
     )
-    from ringtree.algorithms.gather import flat_gather, mst_gather
+    from ringtree.algorithms.gather import (
+        flat_gather,
+        mst_gather,
+    )
     from ringtree.algorithms.reduce import (
         chain_reduce,
         flat_reduce,
@@ -55,7 +63,10 @@ try:
         recursive_halving_reduce_scatter,
         ring_reduce_scatter,
     )
-    from ringtree.algorithms.scatter import flat_scatter, mst_scatter
+    from ringtree.algorithms.scatter import (
+        flat_scatter,
+        mst_scatter,
+    )
 except ModuleNotFoundError as error:
     raise late.missing(__name__, error) from error
 
