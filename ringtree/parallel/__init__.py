@@ -13,6 +13,9 @@
 `python -m torch.distributed.run --nproc-per-node 4 -m ringtree.parallel data_parallel` trains as a script.
 """
 
+import sys
+
 from ringtree import late
 
-late.need(__name__, "torch")
+if sys.argv[:1] != ["-m"]:  # `python -m ringtree.parallel` is being looked up, and says it itself
+    late.need(__name__, "torch")
