@@ -7,6 +7,7 @@ imports one room of this package pays for that room alone.
 """
 
 import importlib
+import pkgutil
 import re
 import sys
 from importlib.util import find_spec
@@ -44,8 +45,8 @@ class Package(ModuleType):
 def names(package: str):
     """Return `__getattr__`, `__dir__` and `__all__` for a package, from its stub."""
     module = sys.modules[package]
-    places = read(module.__spec__.loader.get_data(module.__spec__.origin + "i").decode())
-    module.__late__ = {name for name, place in places.items() if place != package}
+    places = read((pkgutil.get_data(package, "__init__.pyi") or b"").decode())
+    vars(module)["__late__"] = {name for name, place in places.items() if place != package}
     module.__class__ = Package
 
     def __getattr__(name):
