@@ -12,6 +12,7 @@ import venv
 import zipfile
 from pathlib import Path
 
+import jedi
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -151,6 +152,19 @@ def test_each_late_name_is_what_its_file_has():
         for name, place in places.items():
             origin = importlib.import_module(f"{package}.{name}" if place == package else place)
             assert getattr(module, name) is (origin if place == package else getattr(origin, name)), (package, name)
+
+
+@pytest.mark.parametrize(
+    ("code", "names"),
+    [
+        ("import ringtree\nringtree.", {"simulate", "Link", "theory"}),
+        ("from ringtree import draw\ndraw.", {"timeline", "before_after"}),
+        ("from ringtree.algorithms import ", {"ring_all_reduce", "mst_broadcast"}),
+    ],
+)
+def test_an_editor_completes_late_names(code, names):
+    script = jedi.Script(code, environment=jedi.InterpreterEnvironment(), project=jedi.Project(ROOT))
+    assert names <= {each.name for each in script.complete()}
 
 
 @pytest.mark.parametrize("first", ["ringtree.draw.timeline", "ringtree.draw"])

@@ -103,6 +103,21 @@ def docstring_lines(node):
     return first.end_lineno - first.lineno + 1 if documented else 0
 
 
+def test_algorithms_shows_every_program_and_nothing_else():
+    from ringtree import algorithms
+
+    shown = {name: getattr(algorithms, name) for name in algorithms.__all__}
+    files = list((PACKAGE / "algorithms").glob("[a-z]*.py"))
+    written = {
+        node.name
+        for path in files
+        for node in ast.parse(path.read_text()).body
+        if isinstance(node, ast.FunctionDef) and not node.name.startswith("_")
+    }
+    assert written - shown.keys() == {"above", "depth", "two_trees", "up_and_down"}
+    assert {program.__module__ for program in shown.values()} == {f"ringtree.algorithms.{path.stem}" for path in files}
+
+
 # -- the face ------------------------------------------------------------------
 
 FACE = """start simulate traced emulate timed follow cost_of lower_bound Link Machine Sketch Trace
