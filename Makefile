@@ -1,5 +1,6 @@
 # make book   the book, its cells executed on live ranks (SHARE_GPUS=1: several ranks a GPU; SOLUTIONS=0: none of the labs)
 # make test   everything that proves the project
+# make types  check the types of the ground, theory, explain and data
 # make lab    JupyterLab on the notebooks
 # make course write what learners may have into a folder of its own (TARGET=folder, else _build/course)
 # make labs   make the learners' notebooks, labs/release, from labs/source (by nbgrader)
@@ -40,7 +41,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Kernels that two test workers start at once must not race for ports.
 book test labs-all notebooks gpu-record: export JUPYTER_DEFAULT_PROVISIONER_NAME := ringtree-unix-sockets
 
-.PHONY: book test lab labs labs-all course notebooks gpu-record lock clean distclean
+.PHONY: book test types lab labs labs-all course notebooks gpu-record lock clean distclean
 .DEFAULT_GOAL := book
 
 book: $(READY)
@@ -55,6 +56,9 @@ test: $(READY)
 	$(RUN) tools/build.py || failed=1; \
 	$(RUN) -m pytest -n $(WORKERS) --dist loadfile tests $(ARGS) || failed=1; \
 	exit $$failed
+
+types: $(READY)
+	@$(RUN) -m mypy
 
 # The teacher's menus, which nbgrader installs, are not for learners.
 lab: export JUPYTER_CONFIG_PATH := $(CURDIR)/book/jupyter$(addprefix :,$(JUPYTER_CONFIG_PATH))
@@ -134,7 +138,7 @@ $(HUB)/installed: hub/server/requirements.txt $(HUB_LOCK) $(wildcard hub/server/
 
 # Package and scripts are copied, not linked to: learners may not be able to enter this folder. A hub may be running: a script is
 # moved into the old one's place, so that it is never missing, and what the new version lacks goes last.
-$(HUB)/ready: $(HUB)/installed pyproject.toml $(shell find book/jupyter hub/server hub/slurm -type f ! -name '*.pyc'; find ringtree -name '*.py' -o -name '*.csv' -o -name '*.js' -o -name '*.css' -o -name '*.txt')
+$(HUB)/ready: $(HUB)/installed pyproject.toml $(shell find book/jupyter hub/server hub/slurm -type f ! -name '*.pyc'; find ringtree -name '*.py' -o -name '*.pyi' -o -name '*.csv' -o -name '*.js' -o -name '*.css' -o -name '*.txt')
 	@rm -rf $(HUB)/source && mkdir -p $(HUB)/source && cp -r pyproject.toml ringtree $(HUB)/source
 	@$(HUB_RUN) -m pip install --quiet --disable-pip-version-check --no-deps --force-reinstall $(HUB)/source
 	@rm -rf $(HUB)/source $(HUB)/new && mkdir $(HUB)/new && touch -d "1 second ago" $(HUB)/begun

@@ -28,8 +28,8 @@ import tempfile
 import numpy as np
 
 import ringtree
+from ringtree.command.measure import byte_count
 from ringtree.measure import logs, measure, sizes_between
-from ringtree.measure.__main__ import byte_count
 
 LOOP = """
 def loop(dist, device, batches, calls, sizes):

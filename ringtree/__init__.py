@@ -22,41 +22,9 @@ What is used everywhere is here: `dir(ringtree)` lists it. The rest stands in ro
     collectives, calls, computing, cost, trace, units, waits, errors      the words and plain data that all rooms share
 """
 
-import lazy_loader
+from ringtree import late
 
-# Late, so that a rank that imports a room of this package pays for that room alone.
-__getattr__, __dir__, __all__ = lazy_loader.attach(
-    __name__,
-    submodules=[
-        "algorithms",
-        "data",
-        "doctor",
-        "draw",
-        "explain",
-        "labs",
-        "live",
-        "measure",
-        "parallel",
-        "simulated",
-        "theory",
-    ],
-    submod_attrs={
-        "computing": ["compute"],
-        "cost": ["Link", "Machine"],
-        "live.cluster": ["start"],
-        "live.deadline": ["RankDied", "RankError", "RanksStuck"],
-        "live.emulated": ["emulate"],
-        "live.tracing": ["shortest", "traced"],
-        "measure.timing": ["timed"],
-        "simulated.faults": ["Deadlock", "ProgramError"],
-        "simulated.following": ["follow"],
-        "simulated.simulation": ["simulate"],
-        "simulated.sketch": ["Sketch"],
-        "theory.costs": ["cost_of", "lower_bound"],
-        "trace": ["Trace"],
-        "units": ["binary_text", "bytes_text", "seconds_text"],
-    },
-)
+__getattr__, __dir__, __all__ = late.names(__name__)
 
 
 def _readers_shell():

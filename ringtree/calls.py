@@ -22,7 +22,7 @@ from ringtree.collectives import Collective, call_names, find
 
 __all__ = ["Asked", "OPERATIONS", "give_collectives", "read"]
 
-OPERATIONS = {
+OPERATIONS: dict = {
     ReduceOp.SUM: torch.add,
     ReduceOp.AVG: torch.add,
     ReduceOp.PRODUCT: torch.mul,
@@ -201,7 +201,7 @@ class Asked:
     def run(self, algorithm, dist) -> None:
         """Run `algorithm`, which stands for this collective, on what was given. dist: speaks to the group's ranks."""
         root, op = self.root if self.row.root else None, self.op
-        options = ([root] if self.row.root else []) + ([OPERATIONS[op]] if self.row.reduces else [])
+        options: list = ([root] if self.row.root else []) + ([OPERATIONS[op]] if self.row.reduces else [])
 
         def run(*tensors):
             algorithm(*tensors, dist, *options)

@@ -96,8 +96,9 @@ class Machine:
     def card(self, rank: int) -> tuple[int, int]:
         """The network card of a rank: (node, card)."""
         node, place = divmod(rank, self.ranks_per_node or rank + 1)
-        shares = self.cards_per_node is not None and self.cards_per_node < self.ranks_per_node
-        return node, place * self.cards_per_node // self.ranks_per_node if shares else place
+        if self.cards_per_node is None or self.ranks_per_node is None or self.cards_per_node >= self.ranks_per_node:
+            return node, place
+        return node, place * self.cards_per_node // self.ranks_per_node
 
 
 def _is_number(value) -> bool:

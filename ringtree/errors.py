@@ -1,4 +1,4 @@
-"""One clear sentence for input that cannot work."""
+"""One clear sentence for input that cannot work, and for a package that is not installed."""
 
 
 class UsageError(ValueError):
@@ -6,3 +6,11 @@ class UsageError(ValueError):
 
     def _render_traceback_(self):
         return [f"{type(self).__name__}: {self}"]
+
+
+class MissingPackage(UsageError, ModuleNotFoundError):
+    """Says which package is missing, and which `pip install` brings it."""
+
+    def __init__(self, what: str, package: str, extra: str):
+        super().__init__(f"{what} needs {package}, which is not installed: run `pip install 'ringtree[{extra}]'`")
+        self.name = package

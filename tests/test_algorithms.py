@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ringtree import collectives
-from ringtree.algorithms import Among
+from ringtree.algorithms.all_reduce_over_nodes import Among
 from ringtree.cost import Link, Machine
 from ringtree.simulated import simulate
 from ringtree.simulated.sketch import Sketch

@@ -12,9 +12,9 @@ import torch
 from processes import shared
 
 from ringtree import Link, data, simulate, traced
+from ringtree.command.parallel import TECHNIQUES, main
 from ringtree.parallel import data_parallel as by_hand
 from ringtree.parallel import model as M
-from ringtree.parallel.__main__ import TECHNIQUES, main
 from ringtree.simulated import training
 
 STEPS = 3

@@ -11,8 +11,8 @@ import psutil
 import pytest
 
 from ringtree import doctor
+from ringtree.command.doctor import as_text, main
 from ringtree.doctor import computer, gpus, looking, network, processes, slurm
-from ringtree.doctor.__main__ import as_text, main
 from ringtree.doctor.finding import FINE, NOTE, WRONG, Finding, fine, note, wrong
 from ringtree.errors import UsageError
 
@@ -148,10 +148,12 @@ def test_a_driver_that_answers_is_asked(monkeypatch, tmp_path):
     command.write_text(f"#!/bin/sh\necho '{H100}, Default'\n")
     command.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    seen = gpus.seen()
+    import torch
+
+    seen = gpus.seen(torch)
     assert seen.driver == (H100,) and seen.modes == ("Default",)
     command.write_text("#!/bin/sh\necho 'NVIDIA-SMI has failed'; exit 9\n")
-    assert gpus.seen().driver == ()
+    assert gpus.seen(torch).driver == ()
 
 
 # ---------------------------------------------------------------- network, Slurm
@@ -327,7 +329,7 @@ def test_a_gpu_that_pytorch_cannot_open_is_in_the_line(monkeypatch, listed):
 
 
 def test_the_command(monkeypatch, capsys):
-    from ringtree.doctor import __main__ as command
+    from ringtree.command import doctor as command
 
     monkeypatch.setattr(command, "look", lambda ranks: [fine("memory", "8 GiB"), note("cores", "2", "see")])
     assert main([]) == 0

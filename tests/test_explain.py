@@ -7,9 +7,9 @@ import pandas as pd
 import pytest
 
 from ringtree import data, theory
+from ringtree.command.explain import main
 from ringtree.errors import UsageError
 from ringtree.explain import Explanation, explain, nearest, ways, wires
-from ringtree.explain.__main__ import main
 from ringtree.explain.expectations import capability_of, expectation
 from ringtree.explain.limits import limits
 from ringtree.explain.reading import Sweep

@@ -9,7 +9,6 @@ import shutil
 import subprocess
 import sys
 from functools import partial
-from pathlib import Path
 
 import nbformat
 import pytest

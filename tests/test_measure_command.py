@@ -9,8 +9,8 @@ import sys
 import pytest
 
 from ringtree import measure
+from ringtree.command import measure as command
 from ringtree.errors import UsageError
-from ringtree.measure import __main__ as command
 from ringtree.measure import call, logs, nccl_options
 
 

@@ -64,7 +64,9 @@ def put(file, where, text):
     else:
         after = re.fullmatch(r"below (\S+)", where)[1]
         file.write_text(
-            re.sub(rf"^(.*{re.escape(after)}\n)", lambda found: found[1] + text, file.read_text(), flags=re.MULTILINE)
+            re.sub(
+                rf"^(.*{re.escape(after)}.*\n)", lambda found: found[1] + text, file.read_text(), count=1, flags=re.MULTILINE
+            )
         )
     assert text.strip().splitlines()[0].strip() in file.read_text() or where == "a cell"
 
@@ -78,12 +80,12 @@ def run(tree, *words):
 
 
 def test_every_block_says_where_it_goes():
-    assert len(BLOCKS) == README.count("```python\n") + README.count("```yaml\n") == 14
+    assert len(BLOCKS) == README.count("```python\n") + README.count("```yaml\n") == 18
 
 
-def test_an_algorithm_is_a_function_and_a_row(tree):
+def test_an_algorithm_is_a_function_its_name_and_a_row(tree):
     follow(tree, "An algorithm")
-    assert len(blocks_of("An algorithm")) == 2
+    assert len(blocks_of("An algorithm")) == 4
     told = run(tree, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/test_algorithms.py", "-k", "direct_all_gather")
     assert int(re.search(r"(\d+) passed", told)[1]) > 20
 
@@ -98,9 +100,9 @@ def test_an_algorithm_with_a_wrong_row_is_found_out(tree):
         run(tree, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/test_algorithms.py", "-k", "direct_all_gather-4")
 
 
-def test_a_collective_is_three_places(tree):
+def test_a_collective_is_four_places(tree):
     follow(tree, "A collective")
-    assert len({path for path, *_ in blocks_of("A collective")}) == 3
+    assert len({path for path, *_ in blocks_of("A collective")}) == 4
     tests = ["tests/test_algorithms.py", "tests/test_collectives.py"]
     told = run(tree, "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests, "-k", "scan")
     assert int(re.search(r"(\d+) passed", told)[1]) > 20

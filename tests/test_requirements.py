@@ -18,7 +18,17 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = ("ringtree", "book", "notebooks", "labs", "tests", "hub", "benchmarks")
 # Not imported by any file of ours, but called by the Makefile, by _config.yml or by the notebooks' magics.
-CALLED = {"jupyterlab", "jupyterlab-myst", "nbval", "pytest-xdist", "jupyter-book", "myst-nb", "sphinx-book-theme", "py-spy"}
+CALLED = {
+    "jupyterlab",
+    "jupyterlab-myst",
+    "nbval",
+    "pytest-xdist",
+    "jupyter-book",
+    "myst-nb",
+    "sphinx-book-theme",
+    "py-spy",
+    "mypy",
+}
 HELD_BACK = {"jsonschema"}  # somebody else's, in a version that imports quickly: requirements.txt says why
 
 IN_THE_CLUSTER = {"jupyterhub-kubespawner"}  # asked of what the chart brings; where it is not installed that test is skipped

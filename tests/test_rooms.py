@@ -15,7 +15,20 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "ringtree"
 # From the top floor down: a room imports from those below it, never from one above. Below all lies the ground: files that
 # stand in no room, which import each other only.
-FLOORS = ["explain", "labs", "doctor", "draw", "measure", "parallel", "theory", "simulated", "live", "algorithms", "data"]
+FLOORS = [
+    "command",
+    "explain",
+    "labs",
+    "doctor",
+    "draw",
+    "measure",
+    "parallel",
+    "theory",
+    "simulated",
+    "live",
+    "algorithms",
+    "data",
+]
 FILES = sorted(PACKAGE.rglob("*.py"))
 NOTEBOOKS = sorted([*(ROOT / "notebooks").glob("*.ipynb"), *(ROOT / "labs" / "source").rglob("*.ipynb")])
 
@@ -25,9 +38,9 @@ def name_of(path):
 
 
 def room_of(path):
-    """The room that a file of the package stands in; "" for the ground, None for the face."""
+    """The room that a file of the package stands in; "" for the ground, None for the face and for `python -m ringtree`."""
     parts = path.relative_to(PACKAGE).parts
-    return parts[0] if len(parts) > 1 else None if parts == ("__init__.py",) else ""
+    return parts[0] if len(parts) > 1 else None if parts[0] in ("__init__.py", "__main__.py") else ""
 
 
 def imported(path):
@@ -54,7 +67,8 @@ def test_imports_point_downwards(path):
     if room is None:
         pytest.skip("the face shows what all rooms have")
     below = FLOORS[FLOORS.index(room) :] if room else []
-    ground = {each.stem for each in PACKAGE.glob("*.py")} - {"__init__"}
+    below += ["command"] if path.name == "__main__.py" else []  # what `python -m ringtree.room` runs stands above
+    ground = {each.stem for each in PACKAGE.glob("*.py")} - {"__init__", "__main__"}
     upwards = [name for name in imported(path) if name.split(".")[0] not in {*below, *ground}]
     assert not upwards, f"{name_of(path)} imports {upwards}: give it from a room below, or move it"
 
@@ -89,6 +103,21 @@ def docstring_lines(node):
     return first.end_lineno - first.lineno + 1 if documented else 0
 
 
+def test_algorithms_shows_every_program_and_nothing_else():
+    from ringtree import algorithms
+
+    shown = {name: getattr(algorithms, name) for name in algorithms.__all__}
+    files = list((PACKAGE / "algorithms").glob("[a-z]*.py"))
+    written = {
+        node.name
+        for path in files
+        for node in ast.parse(path.read_text()).body
+        if isinstance(node, ast.FunctionDef) and not node.name.startswith("_")
+    }
+    assert written - shown.keys() == {"above", "depth", "two_trees", "up_and_down"}
+    assert {program.__module__ for program in shown.values()} == {f"ringtree.algorithms.{path.stem}" for path in files}
+
+
 # -- the face ------------------------------------------------------------------
 
 FACE = """start simulate traced emulate timed follow cost_of lower_bound Link Machine Sketch Trace
@@ -96,7 +125,7 @@ Deadlock RankError RanksStuck RankDied""".split()
 
 
 def test_the_face_shows_what_it_has_and_the_rooms():
-    rooms = {path.name for path in PACKAGE.iterdir() if path.is_dir() and path.name in FLOORS}
+    rooms = {path.name for path in PACKAGE.iterdir() if path.is_dir() and path.name in FLOORS and path.name != "command"}
     assert {*FACE, *rooms} <= set(dir(ringtree))
     assert all(getattr(ringtree, name) is not None for name in dir(ringtree))
     assert all(f"    {room}  " in ringtree.__doc__ for room in rooms)

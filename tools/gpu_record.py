@@ -24,9 +24,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "tools"), str(ROOT)]
 
-if lacking := [
-    name for name in ("torch", "pandas", "ipyparallel", "psutil", "lazy_loader", "nbval") if find_spec(name) is None
-]:
+if lacking := [name for name in ("torch", "pandas", "ipyparallel", "psutil", "nbval") if find_spec(name) is None]:
     print(f"{', '.join(lacking)} cannot be imported: install requirements.txt first, as `make` does", file=sys.stderr)
     sys.exit(2)
 

@@ -1,4 +1,4 @@
-"""Every collective as short rank programs: one collective a file (the all-reduce has two), and
+"""Every collective as short rank programs: one collective a file (the all-reduce has three), and
 each file can be read, or copied into a training script, alone.
 
     from ringtree.algorithms import ring_all_reduce
@@ -9,13 +9,99 @@ than there are ranks, some chunks are empty; an empty chunk is a message like an
 and on live ranks, and costs its α.
 """
 
-import importlib
-import pkgutil
+from ringtree import late
 
-__all__ = []
-# Every public function of these files: a new one is written in one place.
-for _file in pkgutil.iter_modules(__path__, prefix=f"{__name__}."):
-    for _name, _value in vars(importlib.import_module(_file.name)).items():
-        if not _name.startswith("_") and getattr(_value, "__module__", None) == _file.name:
-            globals()[_name] = _value
-            __all__.append(_name)
+try:
+    from ringtree.algorithms.all_gather import (
+        bruck_all_gather,
+        recursive_doubling_all_gather,
+        ring_all_gather,
+    )
+    from ringtree.algorithms.all_reduce import (
+        mst_all_reduce,
+        rabenseifner_all_reduce,
+        recursive_doubling_all_reduce,
+        ring_all_reduce,
+    )
+    from ringtree.algorithms.all_reduce_over_nodes import (
+        hierarchical_ring_all_reduce,
+        multi_ring_all_reduce,
+        node_leader_all_reduce,
+        two_level_doubling_all_reduce,
+        two_level_halving_all_reduce,
+    )
+    from ringtree.algorithms.all_reduce_over_trees import (
+        chain_tree_all_reduce,
+        multi_tree_all_reduce,
+        two_trees_all_reduce,
+    )
+    from ringtree.algorithms.all_to_all import (
+        bruck_all_to_all,
+        pairwise_all_to_all,
+    )
+    from ringtree.algorithms.barrier import (
+        dissemination_barrier,
+    )
+    from ringtree.algorithms.broadcast import (
+        chain_broadcast,
+        flat_broadcast,
+        mst_broadcast,
+        scatter_all_gather_broadcast,
+    )
+    from ringtree.algorithms.gather import (
+        flat_gather,
+        mst_gather,
+    )
+    from ringtree.algorithms.reduce import (
+        chain_reduce,
+        flat_reduce,
+        mst_reduce,
+        rabenseifner_reduce,
+    )
+    from ringtree.algorithms.reduce_scatter import (
+        bruck_reduce_scatter,
+        recursive_halving_reduce_scatter,
+        ring_reduce_scatter,
+    )
+    from ringtree.algorithms.scatter import (
+        flat_scatter,
+        mst_scatter,
+    )
+except ModuleNotFoundError as error:
+    raise late.missing(__name__, error) from error
+
+__all__ = [
+    "bruck_all_gather",
+    "bruck_all_to_all",
+    "bruck_reduce_scatter",
+    "chain_broadcast",
+    "chain_reduce",
+    "chain_tree_all_reduce",
+    "dissemination_barrier",
+    "flat_broadcast",
+    "flat_gather",
+    "flat_reduce",
+    "flat_scatter",
+    "hierarchical_ring_all_reduce",
+    "mst_all_reduce",
+    "mst_broadcast",
+    "mst_gather",
+    "mst_reduce",
+    "mst_scatter",
+    "multi_ring_all_reduce",
+    "multi_tree_all_reduce",
+    "node_leader_all_reduce",
+    "pairwise_all_to_all",
+    "rabenseifner_all_reduce",
+    "rabenseifner_reduce",
+    "recursive_doubling_all_gather",
+    "recursive_doubling_all_reduce",
+    "recursive_halving_reduce_scatter",
+    "ring_all_gather",
+    "ring_all_reduce",
+    "ring_reduce_scatter",
+    "scatter_all_gather_broadcast",
+    "two_level_doubling_all_reduce",
+    "two_level_halving_all_reduce",
+    "two_trees_all_reduce",
+]

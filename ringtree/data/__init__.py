@@ -6,13 +6,6 @@ data.recording("order")               # what a GPU showed, or that nothing is re
 data.prose()                          # a text to train on
 """
 
-import lazy_loader
+from ringtree import late
 
-__getattr__, __dir__, __all__ = lazy_loader.attach(
-    __name__,
-    submod_attrs={
-        "published": ["Run", "run", "runs", "samples", "sweep"],
-        "recordings": ["Recording", "recording"],
-        "texts": ["prose"],
-    },
-)
+__getattr__, __dir__, __all__ = late.names(__name__)

@@ -7,13 +7,12 @@
     doctor.look()                        # a list of `Finding`s
     doctor.in_a_line()                   # the first that is wrong, in one line, quickly: at the head of every lab
 
-`finding` says what a finding is; `computer` looks at memory, limits, threads and folders, `gpus` at GPUs and NCCL,
+`finding` says what a finding is; `packages` looks at PyTorch and what else Python lacks; `computer` looks at memory, limits, threads and folders, `gpus` at GPUs and NCCL,
 `network` at the loopback and the interfaces that were named, `processes` at what earlier ranks have left, `slurm` at what
-a batch system gave.
+a batch system gave. All of it needs the standard library alone; `system` asks /proc.
 """
 
-import lazy_loader
+from ringtree.doctor.finding import Finding
+from ringtree.doctor.looking import in_a_line, look
 
-__getattr__, __dir__, __all__ = lazy_loader.attach(
-    __name__, submod_attrs={"finding": ["Finding"], "looking": ["in_a_line", "look"]}
-)
+__all__ = ["Finding", "in_a_line", "look"]

@@ -6,8 +6,7 @@ import resource
 import shutil
 from pathlib import Path
 
-import psutil
-
+from ringtree.doctor import system
 from ringtree.doctor.finding import fine, note, wrong
 from ringtree.live import sockets
 from ringtree.units import binary_text, count_text
@@ -29,7 +28,7 @@ def memory(ranks, available=None):
 
 def _memory():
     """Bytes that this process may still take: of the machine, and of its control group."""
-    free = psutil.virtual_memory().available
+    free = system.free_memory()
     for most, used in (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes")):
         for folder in _control_groups():
             with contextlib.suppress(OSError, ValueError):
@@ -97,11 +96,7 @@ def processes_allowed(ranks, soft=None, mine=None):
 
 
 def _threads_of_mine():
-    me, count = os.getuid(), 0
-    for process in psutil.process_iter(["uids", "num_threads"]):
-        if process.info["uids"] and process.info["uids"].real == me:
-            count += process.info["num_threads"] or 1
-    return count
+    return sum(process.threads for process in system.processes())
 
 
 def shared_memory(gpus, there=None, free=None):

@@ -7,6 +7,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
+from ringtree.doctor import packages
 from ringtree.doctor.finding import fine, note, wrong
 from ringtree.units import binary_text, count_text
 
@@ -37,10 +38,8 @@ class Gpus:
         return list(itertools.combinations(range(len(self.names)), 2))
 
 
-def seen() -> Gpus:
+def seen(torch) -> Gpus:
     """What is there. It asks PyTorch and nvidia-smi, and opens each GPU for a moment."""
-    import torch
-
     driver = _asked("--query-gpu=name,compute_mode")
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     memory = [torch.cuda.mem_get_info(number) for number in range(count)]
@@ -58,20 +57,30 @@ def seen() -> Gpus:
 
 
 def inspect():
-    """(how many GPUs PyTorch sees, the findings)."""
-    there = seen()
+    """(how many GPUs PyTorch sees, None without PyTorch; the findings)."""
+    torch, lacking = packages.torch()
+    if torch is None:
+        return None, [lacking, *_listed()]
+    there = seen(torch)
     return len(there.names), findings(there)
 
 
 def glance():
     """The same, and quickly: no memory of a GPU is taken, and the driver is asked only where PyTorch sees none of its GPUs."""
-    import torch
-
+    torch, lacking = packages.torch()
+    if torch is None:
+        return None, [lacking]
     # A driver lists GPUs that CUDA cannot use: one too old, or one whose fabric manager does not run. CUDA is asked to begin.
     if (count := torch.cuda.device_count()) and torch.cuda.is_available():
         return count, [fine("GPUs", f"{count}, not opened")]
     driver = _asked("--query-gpu=name") if _devices() else []
     return 0, [_none(Gpus(cuda=torch.version.cuda, driver=tuple(driver)))]
+
+
+def _listed():
+    """What nvidia-smi says of this host's GPUs where PyTorch cannot be asked."""
+    names = tuple(_asked("--query-gpu=name"))
+    yield fine("GPUs", ", ".join(f"{count} × {name}" for name, count in _counted(names)) or "none that nvidia-smi lists")
 
 
 def _devices():

@@ -1,6 +1,6 @@
 """All that is looked at, one after the other."""
 
-from ringtree.doctor import computer, gpus, network, processes, slurm
+from ringtree.doctor import computer, gpus, network, packages, processes, slurm
 from ringtree.doctor.finding import FINE, NOTE, WRONG, Finding
 from ringtree.errors import UsageError
 from ringtree.units import count_text
@@ -18,12 +18,13 @@ def look(ranks: int = 4, quick: bool = False, running: int = 0) -> list[Finding]
     count, of_gpus = gpus.glance() if quick else gpus.inspect()
     return [
         *of_gpus,
+        *([] if quick else [packages.of_extras()]),
         *slurm.findings(count, computer.cores(), time_left=not quick),
         computer.memory(ranks - running),
         computer.cores_for(ranks),
         computer.threads(),
-        computer.shared_memory(count),
-        computer.locked_memory(count, computer.cards()),
+        computer.shared_memory(count or 0),
+        computer.locked_memory(count or 0, computer.cards()),
         computer.open_files(),
         computer.processes_allowed(ranks - running),
         computer.folder(),

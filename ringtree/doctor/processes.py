@@ -1,12 +1,12 @@
 """What earlier ranks of mine have left: processes whose kernel is gone, and folders that nobody uses."""
 
 import contextlib
+import itertools
 import os
 import re
 from pathlib import Path
 
-import psutil
-
+from ringtree.doctor import system
 from ringtree.doctor.finding import fine, note, wrong
 from ringtree.live import sockets
 from ringtree.units import count_text
@@ -16,7 +16,7 @@ STOCK = ("ipyparallel.engine", "ipyparallel.controller")
 
 
 def left_behind():
-    stale = sorted(process.pid for process in psutil.process_iter() if _is_stale(process))
+    stale = sorted(process.number for process in system.processes() if _is_stale(process))
     if stale:
         seen = f"their kernel is gone, and they are still there: {', '.join(map(str, stale))}"
         return wrong("stale ranks", seen, f"end them: kill -9 {' '.join(map(str, stale))}")
@@ -25,16 +25,12 @@ def left_behind():
 
 def _is_stale(process):
     """Ranks end with their kernel; one that did not (a machine that was suspended, a container of another kind) is seen here."""
-    try:
-        if process.uids().real != os.getuid() or process.status() == psutil.STATUS_ZOMBIE:
-            return False
-        words = process.cmdline()
-        for place, word in enumerate(words[:-1]):
-            if WATCHED.search(word):
-                return not psutil.pid_exists(int(words[place + 1]))
-        return any(word in STOCK for word in words) and process.ppid() == 1
-    except (psutil.Error, ValueError, IndexError):
+    if process.zombie:
         return False
+    for word, watched in itertools.pairwise(process.words):
+        if WATCHED.search(word):
+            return watched.isdigit() and not system.exists(int(watched))
+    return any(word in STOCK for word in process.words) and process.parent == 1
 
 
 def folders():
@@ -61,8 +57,7 @@ def _of_ranks():
 def _files_open():
     """Names of the files that my processes have open."""
     names = set()
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error, OSError):
-            if process.uids().real == os.getuid():
-                names |= {os.readlink(each) for each in Path(f"/proc/{process.pid}/fd").iterdir() if each.is_symlink()}
+    for process in system.processes():
+        with contextlib.suppress(OSError):
+            names |= {os.readlink(each) for each in Path(f"/proc/{process.number}/fd").iterdir() if each.is_symlink()}
     return names

@@ -11,14 +11,16 @@ from ringtree.units import count_text
 SOON = 600  # seconds
 
 
-def findings(gpus: int, cores: float, environment=os.environ, time_left=True):
-    """gpus, cores: as many as this process sees. time_left: ask Slurm how long the job may still run."""
+def findings(gpus: int | None, cores: float, environment=os.environ, time_left=True):
+    """gpus, cores: as many as this process sees; gpus None: PyTorch is not here to be asked. time_left: ask Slurm how long the job may still run."""
     if not (job := environment.get("SLURM_JOB_ID")):
         return
     given = gpus_allotted(environment)
     allotted = int(environment.get("SLURM_CPUS_ON_NODE", "0") or 0)
     seen = f"job {job}: {count_text(given, 'GPU')} and {count_text(allotted, 'core')} on this node"
-    if gpus < given:
+    if gpus is None:
+        yield fine("Slurm", seen)
+    elif gpus < given:
         yield wrong(
             "Slurm",
             f"{seen}, and PyTorch sees {count_text(gpus, 'GPU')}",

@@ -11,6 +11,6 @@ with an interval or with the reason why it cannot be said. In Python:
     open("cluster.html", "w").write(report.page())
 """
 
-import lazy_loader
+from ringtree.explain.report import Explanation, explain
 
-__getattr__, __dir__, __all__ = lazy_loader.attach(__name__, submod_attrs={"report": ["Explanation", "explain"]})
+__all__ = ["Explanation", "explain"]

@@ -38,6 +38,7 @@ class Fit:
 
     @property
     def _table(self) -> pd.DataFrame:
+        assert self.machine is not None, self.why_not
         return self.machine.misses.set_index("run")
 
 

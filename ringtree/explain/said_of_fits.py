@@ -25,7 +25,7 @@ _WORDS = {
 
 def the_machine(report) -> Section:
     """Each fitted machine's determined numbers with their intervals, and how well it predicts what it has not seen."""
-    blocks = []
+    blocks: list = []
     for fit in report.fits:
         if fit.machine is None:
             blocks.append(Paragraph(f"{fit.collective}: no machine is fitted: {fit.why_not}"))
@@ -61,7 +61,7 @@ def _numbers(parameters) -> Table:
 
 def three_beside_each_other(report) -> Section:
     """Measured, fitted and NCCL's own model: a table of the largest world, and a line for every sweep."""
-    blocks = [
+    blocks: list = [
         Paragraph(
             "A miss is predicted over measured, less 1. NCCL's own model is nobody's fit: it is what NCCL expects before it has "
             "measured anything, and by which it chooses."
@@ -125,7 +125,7 @@ def _overall(report, fit, sweep):
 
 def the_nearest(report) -> Section:
     """For each fitted machine the published one that comes nearest, its numbers beside the fitted ones, and its source."""
-    blocks = []
+    blocks: list = []
     for fit in report.fits:
         if fit.machine is None:
             continue
@@ -154,7 +154,7 @@ def the_nearest(report) -> Section:
 
 def more_nodes(report) -> Section:
     """What twice and four times the nodes will do, with intervals and what such intervals have held."""
-    blocks = []
+    blocks: list = []
     for fit in report.fits:
         found = forecasts.forecasts(fit)
         if not found:

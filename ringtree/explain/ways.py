@@ -8,6 +8,7 @@ decided. A bend, where the slope of the times falls, is a change to a way with m
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -65,6 +66,6 @@ def bends(sizes, times) -> list[tuple[float, float]]:
     return [(float(sizes[i]), float(sizes[i + 1])) for i in np.flatnonzero(np.diff(fastest))]
 
 
-def changes(sizes, ways) -> list[tuple[float, object]]:
+def changes(sizes, ways) -> list[tuple[float, Any]]:
     """(size, way) at the first size and wherever the way is another than at the size before."""
     return [(float(size), way) for i, (size, way) in enumerate(zip(sizes, ways)) if i == 0 or way != ways[i - 1]]

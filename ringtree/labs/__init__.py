@@ -16,13 +16,6 @@ what they hand in, in a sandbox.
 `ringtree/README.md` says how to make a lab.
 """
 
-import lazy_loader
+from ringtree import late
 
-__getattr__, __dir__, __all__ = lazy_loader.attach(
-    __name__,
-    submod_attrs={
-        "exercise": ["Answer", "Case", "CheckFailed", "Level", "Limit", "Program", "Question"],
-        "lab": ["Lab", "names", "open"],
-        "progress": ["progress"],
-    },
-)
+__getattr__, __dir__, __all__ = late.names(__name__)

@@ -6,14 +6,6 @@ dist = ringtree.emulate(dist, link)    # `emulated`: a link of your choice betwe
 dist = ringtree.traced(dist)           # `tracing`: note every message
 """
 
-import lazy_loader
+from ringtree import late
 
-__getattr__, __dir__, __all__ = lazy_loader.attach(
-    __name__,
-    submod_attrs={
-        "cluster": ["Ranks", "current", "start"],
-        "deadline": ["RankDied", "RankError", "RanksStuck"],
-        "emulated": ["emulate"],
-        "tracing": ["shortest", "traced"],
-    },
-)
+__getattr__, __dir__, __all__ = late.names(__name__)

@@ -11,7 +11,10 @@ from ringtree.live import works
 PACKAGE = os.path.dirname(os.path.dirname(__file__)) + os.sep
 STANDARD = os.path.dirname(os.__file__) + os.sep
 ALGORITHMS = os.path.join(PACKAGE, "algorithms")
-SHOWN_ROOMS = ALGORITHMS, *(os.path.join(PACKAGE, room) for room in ("measure", "parallel"))  # programs that a reader runs
+SHOWN_ROOMS = (
+    ALGORITHMS,
+    *(os.path.join(PACKAGE, room) for room in ("command", "measure", "parallel")),
+)  # programs that a reader runs
 
 
 def is_readers(filename):

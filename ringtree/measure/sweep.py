@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 
+from ringtree import late
 from ringtree.errors import UsageError
 from ringtree.measure.call import check_link, describe, sendable
 from ringtree.measure.timing import check_settings, time_collective
@@ -84,6 +85,7 @@ def measure(
     )
     from ringtree.measure.table import frame, table_text
 
+    late.need("ringtree.measure", "torch")
     crew, speaks = _crew(ranks, timeout)
     sizes = sizes_to_measure(what, sizes, crew, **settings, options=options)
     rows, attrs = [], crew.provenance(link) | {"settings": settings_in_words(settings)} | notes_on(op, crew)
@@ -157,9 +159,8 @@ def sizes_to_measure(what, sizes, crew, warmup, calls, budget, stable, check, li
 
 def _crew(ranks, timeout):
     """Whom to ask, and whether this process is the one that prints."""
-    from ringtree.live import cluster
-
-    ranks = ranks or cluster.current()
+    cluster = sys.modules.get("ringtree.live.cluster")  # no ranks were started before it was imported
+    ranks = ranks or (cluster and cluster.current())
     if ranks is not None:
         if not ranks.running:
             raise UsageError("these ranks were stopped: call ringtree.start again")
@@ -179,6 +180,9 @@ class LiveRanks:
     interruptible = True
 
     def __init__(self, ranks, timeout=None):
+        from ringtree.live.deadline import RankError
+
+        self.failures = (RankError,)
         self.ranks, self.timeout = ranks, timeout
         self.size, self.backend = ranks.size, ranks.backend
 
@@ -198,6 +202,7 @@ class Fellows:
     """This rank and those that run the same lines: every rank calls the same at the same time."""
 
     interruptible = False  # one rank must not stop alone
+    failures = ()
 
     def __init__(self):
         import torch.distributed as dist

@@ -12,3 +12,10 @@
 
 `python -m torch.distributed.run --nproc-per-node 4 -m ringtree.parallel data_parallel` trains as a script.
 """
+
+import sys
+
+from ringtree import late
+
+if sys.argv[:1] != ["-m"]:  # `python -m ringtree.parallel` is being looked up, and says it itself
+    late.need(__name__, "torch")

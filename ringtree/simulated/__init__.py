@@ -17,15 +17,6 @@ Who does what in a run:
     training             steps of training as rank programs
 """
 
-import lazy_loader
+from ringtree import late
 
-__getattr__, __dir__, __all__ = lazy_loader.attach(
-    __name__,
-    submodules=["training"],
-    submod_attrs={
-        "faults": ["Deadlock", "ProgramError"],
-        "following": ["Followed", "follow"],
-        "simulation": ["Simulation", "simulate"],
-        "sketch": ["Sketch"],
-    },
-)
+__getattr__, __dir__, __all__ = late.names(__name__)

@@ -6,17 +6,6 @@ fit_machine(tables).model.time("all_reduce", 1 << 20, ranks=64)
 nccl.choice("all_reduce", 1 << 20, platform)   # NCCL's own cost model
 """
 
-import lazy_loader
+from ringtree import late
 
-__getattr__, __dir__, __all__ = lazy_loader.attach(
-    __name__,
-    submodules=["nccl"],
-    submod_attrs={
-        "lines": ["fastest", "fit_line", "fit_lines", "misses"],
-        "machines": ["HELD", "NAMES", "Fitted", "fit_machine", "held_out"],
-        "table": ["ALGORITHMS", "Algorithm", "find"],
-        "model": ["COLLECTIVES", "Model", "Protocol", "closed_form", "ring_share"],
-        "comparing": ["cost_table"],
-        "costs": ["Bound", "Cost", "cost_of", "lower_bound", "textbook_time"],
-    },
-)
+__getattr__, __dir__, __all__ = late.names(__name__)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import inspect
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from ringtree import collectives
@@ -101,8 +102,9 @@ def _simulated(program, size, count, dtype, machine, gamma, options) -> Cost:
         entries = [_arguments(program, make(count, dtype=dtype), rank, size) for rank in range(size)]
         return simulate(lambda *given: program(*given, **options), entries, machine, gamma=gamma)
 
+    make: Callable = Sketch
     try:
-        make, run = Sketch, once(Sketch, machine, gamma)
+        run = once(Sketch, machine, gamma)
     except (NotImplementedError, AttributeError, TypeError, ValueError):
         # It looks at the contents; or it is wrong, and then with tensors it raises what its writer knows.
         make, run = torch.zeros, once(torch.zeros, machine, gamma)

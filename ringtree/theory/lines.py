@@ -65,7 +65,8 @@ def fit_lines(sizes, times, count: int | None = 2) -> tuple[Link, ...]:
             pieces[start, stop] = _line(sizes[inside], times[inside])
         return pieces[start, stop]
 
-    best, best_error = None, np.inf
+    best: list[Link] = []
+    best_error = np.inf
     for cuts in combinations(range(2, len(different) - 1), count - 1):
         edges = (0, *cuts, len(different))
         if min(b - a for a, b in zip(edges, edges[1:])) < 2:

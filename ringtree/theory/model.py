@@ -230,6 +230,7 @@ def _default(collective: str):
     from ringtree.theory.costs import blocks
 
     row = collectives.find(collective)
+    assert row.algorithm, f"{collective} has no algorithm"
     program = getattr(algorithms, row.algorithm)
     if row.before == "nothing":
         return lambda tensor, dist: program(tensor[:0], dist)

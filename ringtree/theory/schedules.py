@@ -7,9 +7,10 @@ what these steps give, are two answers to one question; tests hold them equal.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import accumulate
 
-from ringtree.algorithms import above, two_trees
+from ringtree.algorithms.all_reduce_over_trees import above, two_trees
 
 
 def lg(size):
@@ -90,7 +91,7 @@ def distances(count):
     return [1 << i for i in range(lg(count))]
 
 
-def halvings(count, n, itemsize):
+def halvings(count, n, itemsize) -> Iterator[tuple[int, list[int], list[int]]]:
     """Recursive halving of one vector, a step each: (distance, the bytes that every place gives away, and that it keeps)."""
     mine = [n] * count
     for distance in reversed(distances(count)):
@@ -320,7 +321,7 @@ def two_level_all_reduce(p, n, itemsize, options, across):
     nodes = [range(first, first + r) for first in range(0, p, r)]
     inside = list(side_by_side(nodes, [rabenseifner_all_reduce(r, n, itemsize, options) for _ in nodes]))
     workers, _ = fold(r)
-    *_, chunks = [[n], *(mine for _, _, mine in halvings(len(workers), n, itemsize))]
+    chunks = [[n], *(mine for _, _, mine in halvings(len(workers), n, itemsize))][-1]
     yield from inside[: len(inside) // 2]
     yield from side_by_side(
         [range(worker, p, r) for worker in workers], [across(p // r, chunk, itemsize, options) for chunk in chunks]

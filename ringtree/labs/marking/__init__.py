@@ -17,7 +17,3 @@ A mark is as honest as its learner: the answer shares its process with the check
 read the hidden cases and write its own verdict, as in any nbgrader course. The sandbox holds what a submission can do to
 anybody else.
 """
-
-import lazy_loader
-
-__getattr__, __dir__, __all__ = lazy_loader.attach(__name__, submod_attrs={"notebook": ["Mark", "mark"]})

@@ -6,10 +6,6 @@ They run on `ringtree.Sketch`es, for any number of ranks and any machine; tests 
 technique itself.
 """
 
-import lazy_loader
+from ringtree import late
 
-__getattr__, __dir__, __all__ = lazy_loader.attach(
-    __name__,
-    submodules=["data_parallel", "experts", "pipeline", "sharded", "tensor_parallel", "uneven"],
-    submod_attrs={"layers": ["Layer", "layers_of", "transformer"]},
-)
+__getattr__, __dir__, __all__ = late.names(__name__)

@@ -1,5 +1,7 @@
 """NCCL's names and the constants of its `src/graph/tuning.cc`, for the versions whose model differs."""
 
+from typing import Any
+
 from ringtree import collectives
 
 # All in the order in which NCCL goes through them: of two equal times the first wins.
@@ -13,7 +15,7 @@ PATHS = ("LOC", "NVL", "NVB", "C2C", "PIX", "PXB", "P2C", "PXN", "PHB", "SYS", "
 GENERATIONS = ("Volta", "Ampere", "Hopper", "Blackwell")
 
 # Latencies are µs for (LL, LL128, Simple). Caps are GB/s, a row for each of GENERATIONS, for (1, 2, more than 2) nodes.
-_V2_28 = {
+_V2_28: dict[str, Any] = {
     "base": {"tree": (6.8, 14, 8.4), "ring": (6.6, 14, 8.4), "nvls": (0, 0, 0), "nvls_tree": (0, 0, 0), "pat": (8, 8, 8)},
     "NVLink": {"tree": (0.6, 1.25, 4), "ring": (0.6, 1.9, 3.4), "nvls": (0, 0, 25), "nvls_tree": (0, 0, 25), "pat": (0, 0, 4)},
     "PCIe": {"tree": (1, 1.9, 4), "ring": (1, 2.5, 5.7), "nvls": (0, 0, 0), "nvls_tree": (0, 0, 0), "pat": (0, 0, 4)},
@@ -60,7 +62,7 @@ _V2_28 = {
         ),
     },
 }
-_V2_8 = {
+_V2_8: dict[str, Any] = {
     "base": {"tree": (4.4, 4.4, 0), "ring": (3.6, 10, 8.4)},
     "NVLink": {"tree": (0.52, 1.25, 28), "ring": (0.47, 1.9, 3.4)},
     "PCIe": {"tree": (1, 1.9, 28), "ring": (1, 2.5, 5.7)},

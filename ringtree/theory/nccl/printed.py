@@ -70,7 +70,8 @@ def read_tuning(text: str) -> Tuning:
 
     Raises UsageError if there is neither a table nor a call in it, or if a row of a table is cut off.
     """
-    found, header, size = Tuning(), [], (None, None)
+    found, header = Tuning(), []
+    size: tuple = (None, None)
     for line in text.splitlines():
         line = line.rpartition("NCCL INFO ")[2].strip()
         if match := _VERSION.search(line):

@@ -275,11 +275,13 @@ def _bus(collective: str, algorithm: str, protocol: str, platform: Platform) -> 
 
 def _nvls_bus(collective: str, algorithm: str, platform: Platform) -> float:
     """GB/s where the NVLink switch adds up. Each head pulls a share through it; all-reduce has two in flight at once."""
-    p, heads, limits = platform, platform.nvls.channels, _constants(platform.version)
+    p, nvls, limits = platform, platform.nvls, _constants(platform.version)
+    assert nvls is not None, "only a platform with NVLS has these algorithms"
+    heads = nvls.channels
     row = GENERATIONS.index(p.generation)
-    intra = p.nvls.intra / 1e9 * limits["nvls_efficiency"][row] * (heads - 1) / heads
+    intra = nvls.intra / 1e9 * limits["nvls_efficiency"][row] * (heads - 1) / heads
     intra *= 2 if collective == "all_reduce" else (p.ranks_per_node - 1) / p.ranks_per_node
-    inter = p.nvls.inter / 1e9
+    inter = nvls.inter / 1e9
     if algorithm == "nvls":
         return heads * min(intra, inter)
     cap = limits["nvls_tree_cap"][row][min(p.nodes, 3) - 1]
@@ -379,7 +381,7 @@ def _plateau(nbytes: int, communicator) -> float:
     return (1.9 if c.capability < 80 else 1.4) if nbytes // (c.channels * c.ranks) >= 64 else 1.0
 
 
-def fastest(times: dict, collective: str) -> Choice:
+def fastest(times: dict[tuple[str, str], float | None], collective: str) -> Choice:
     possible = [Choice(*key, seconds) for key, seconds in times.items() if seconds is not None]
     if not possible:
         raise UsageError(f"no algorithm and protocol is left for {collective}: allow more algorithms or protocols")
