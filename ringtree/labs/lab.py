@@ -80,7 +80,6 @@ class Lab:
         except KeyboardInterrupt:
             raise CheckFailed(f"{name}: interrupted before it was decided.") from None
         if verdict.wrong:
-            marks.note(self.name, name, None)
             _show(verdict, exercise)
             raise CheckFailed(verdict.wrong)
         in_simulator = f"{count_text(verdict.runs, 'run')} in the simulator"
@@ -104,7 +103,6 @@ class Lab:
             for case in cases[-exercise.live :]:
                 examine.run(case)
         except CheckFailed:
-            marks.note(self.name, name, None)
             with _some_of_what_is_printed():
                 for rank, text in enumerate(examine.printed):  # of the run that failed alone
                     say(sys.stdout, rank, text)
