@@ -165,9 +165,16 @@ class Inherited:
             wait_for(self.pid, timeout)
         return self._waited(0)
 
+    def kill(self):
+        if self.poll() is None:
+            os.kill(self.pid, signal.SIGKILL)
+
     def _waited(self, how):
         if self.returncode is None:
-            pid, status = os.waitpid(self.pid, how)
+            try:
+                pid, status = os.waitpid(self.pid, how)
+            except ChildProcessError:  # somebody else has waited for it
+                pid, status = self.pid, 0
             if pid:
                 self.returncode = os.waitstatus_to_exitcode(status)
         return self.returncode
