@@ -368,6 +368,71 @@ def test_marks_that_cannot_be_read_count_for_nothing(tmp_path):
         assert marks.read("deadlock-clinic", tmp_path) == {}
 
 
+def test_progress_in_one_lab_keeps_that_of_another(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    marks.note("deadlock-clinic", "shift", 2)
+    marks.note("ring-all-reduce", "ring_all_reduce", 1)
+    marks.note("deadlock-clinic", "hand_out", 0)
+    assert marks.read("deadlock-clinic") == {"shift": 2, "hand_out": 0}
+    assert marks.read("ring-all-reduce") == {"ring_all_reduce": 1}
+    assert os.listdir() == [marks.FILE]
+
+
+def test_kernels_that_note_at_once_lose_nothing(tmp_path):
+    code = """
+import sys
+from ringtree.labs import marks
+for number in range(25):
+    marks.note(f"lab-{sys.argv[1]}", f"exercise-{number}", number)
+"""
+    kernels = [subprocess.Popen([sys.executable, "-c", code, str(each)], cwd=tmp_path) for each in range(4)]
+    assert [each.wait(120) for each in kernels] == [0] * 4
+    for each in range(4):
+        assert marks.read(f"lab-{each}", tmp_path) == {f"exercise-{number}": number for number in range(25)}
+    assert os.listdir(tmp_path) == [marks.FILE]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ['{"deadlock-clinic": {"shift": 2', "[1, 2]", '{"deadlock-clinic": 3, "wires": {"a": 1}}', "[" * 100_000, "\udcff"],
+    ids=["half a file", "a list", "a lab that is a number", "nested too deeply", "no UTF-8"],
+)
+def test_a_progress_file_that_cannot_be_parsed_is_kept(text, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / marks.FILE).write_text(text, errors="surrogateescape")
+    assert marks.read("deadlock-clinic") == {}
+    marks.note("deadlock-clinic", "shift", 1)
+    assert marks.read("deadlock-clinic") == {"shift": 1}
+    assert (tmp_path / f"{marks.FILE}.unreadable-1").read_text(errors="surrogateescape") == text
+    assert marks.read("wires") == ({"a": 1} if "wires" in text else {})
+
+
+def test_entries_of_other_hands_stay_in_the_progress_file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / marks.FILE).write_text('{"deadlock-clinic": {"shift": "top"}, "mine": [1]}')
+    marks.note("deadlock-clinic", "hand_out", 1)
+    assert json.loads((tmp_path / marks.FILE).read_text()) == {
+        "deadlock-clinic": {"shift": "top", "hand_out": 1},
+        "mine": [1],
+    }
+
+
+def test_a_kernel_that_is_stopped_while_it_notes_does_not_stop_another(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(marks, "PATIENCE", 0.1)
+    marks.note("deadlock-clinic", "shift", 0)
+    with marks._locked(tmp_path / marks.FILE):
+        marks.note("deadlock-clinic", "shift", 2)
+    assert marks.read("deadlock-clinic") == {"shift": 2}
+
+
+def test_a_folder_that_cannot_be_written_to_keeps_no_marks(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / marks.FILE).mkdir()
+    marks.note("deadlock-clinic", "shift", 2)
+    assert marks.read("deadlock-clinic") == {}
+
+
 # ---------------------------------------------------------------- source and release
 
 

@@ -45,6 +45,17 @@ def family(request, tmp_path):
         nanny.wait()
 
 
+def test_a_child_searches_modules_as_python_m_does(tmp_path):
+    (tmp_path / "shows.py").write_text("import sys; print(sys.path)")
+    command = [sys.executable, NANNY, os.getpid(), "-", "shows"]
+    plain = [sys.executable, "-m", "shows"]
+    told = [
+        subprocess.run([*map(str, each)], cwd=tmp_path, capture_output=True, text=True, start_new_session=True).stdout
+        for each in (command, plain)
+    ]
+    assert told[0] == told[1] != ""
+
+
 @pytest.mark.parametrize("family", ["a_controller", "an_engine"], indirect=True)
 def test_what_a_child_has_forked_ends_with_it_and_the_launcher_sees_why(family):
     nanny, child, forked = family

@@ -44,6 +44,25 @@ def test_a_kernel_has_its_environment_its_folder_and_its_backend_and_inherits_it
         assert live.run("%px rank").text == "[rank 0] 0\n[rank 1] 1\n"
 
 
+@pytest.mark.parametrize("python_path", ["{here}:{other}:{here}", ".:{own}", ""])
+def test_a_kernel_and_its_ranks_search_modules_as_a_kernel_that_is_not_forked_does(python_path, tmp_path, monkeypatch):
+    """What is first on PYTHONPATH may be the working directory, and the kernels' own server has a PYTHONPATH too."""
+    here, other, own = (tmp_path / each for each in ("here", "other", "own"))
+    for each in (here, other, own):
+        each.mkdir()
+    monkeypatch.delenv(warm.ADDRESS)
+    monkeypatch.setenv("PYTHONPATH", f"{own}{os.pathsep}relative")
+    monkeypatch.chdir(here)
+    searched = []
+    with warm.kernels():
+        for cold in (False, True):
+            with kernel(cold, PYTHONPATH=python_path.format(here=here, other=other, own=own)) as live:
+                assert live.run("import ringtree; ranks = ringtree.start(1)").error is None
+                cell = "import sys; print(sys.path)"
+                searched.append((live.run(cell).text, live.run(f"%px {cell}").text))
+    assert searched[0] == searched[1]
+
+
 def test_a_fork_server_that_has_ended_is_started_anew():
     with kernel() as live:
         live.run("import ringtree, os, signal\nfrom ringtree.live import launchers\nprocess = launchers.fork_server().process")

@@ -29,7 +29,7 @@ class Examination:
         result = self.ranks.view.apply_async(onrank.run_case, *self._carried, case.given, case.options, self.harness)
         outcome = deadline.watch(self.ranks, result, list(range(self.ranks.size)), self.timeout)
         self.printed = [_printed(child) for child in result._children]
-        if outcome.errors or outcome.stuck or outcome.died:
+        if outcome.errors or outcome.lost:
             self._report(outcome, case)
         wanted = case.wanted(case.given)
         for rank in range(case.size):
@@ -37,10 +37,9 @@ class Examination:
                 complain(f"{self.name}, live {case}: rank {rank} {found[0]}, though it was right in the simulator.")
 
     def _report(self, outcome, case):
-        hung = outcome.stuck or outcome.died
         report, _ = deadline.describe(self.ranks, outcome, list(range(self.ranks.size)))
         sentence = f"{self.name}, live {case}: {report}{self._line(outcome)}"
-        if hung:
+        if outcome.lost:
             sentence += "\nThe ranks were restarted, and variables that you set on them are gone. Your functions are kept."
             self.ranks.restart()
         complain(sentence)

@@ -24,10 +24,11 @@ from IPython.display import display
 
 from ringtree.errors import UsageError
 from ringtree.live import deadline, joining, launchers, placement
-from ringtree.live.diagnosis import Diagnosis, stack_file
+from ringtree.live.diagnosis import Diagnosis, is_there, stack_file
 from ringtree.waits import name_ranks
 
 ENGINES_READY_SECONDS = 60  # for engines of this machine
+LOOK = 0.2  # seconds between two looks at processes while ranks start
 REMOTE_READY_SECONDS = 600  # other machines load their programs over a network, all at once
 
 
@@ -126,6 +127,7 @@ class Ranks:
         try:
             self._start_engines(arguments, [needed, options])
             self._join(backend, share_gpus)
+            self._check_processes(finished=True)
         except BaseException:
             self.stop()
             raise
@@ -151,6 +153,7 @@ class Ranks:
         until = time.monotonic() + self.patience
         while True:
             self.check_allotment()
+            self._check_processes()
             self.client = self.cluster.connect_client_sync()
             try:
                 self.client.wait_for_engines(self.size, interactive=False, timeout=1)
@@ -160,13 +163,8 @@ class Ranks:
                 # On a busy machine a client may miss the announcement of an engine that registers
                 # while it connects; a client that connects afresh sees all engines.
                 self.client.close()
-                if time.monotonic() > until or (self.local and len(_engines(self.cluster)) < self.size):
-                    words = self.diagnosis.last_words(missing[0]) if missing else None
-                    raise RuntimeError(
-                        f"{name_ranks(missing)} did not start: "
-                        + (f"the last words were {words!r}" if words else f"not within {self.patience} s, and without a word")
-                        + "; in a terminal `python -m ringtree.doctor` looks for what stands in the way"
-                    ) from None
+                if time.monotonic() > until:
+                    self._raise_not_started(missing, f"not within {self.patience} s, and without a word")
 
     def _join(self, backend, share_gpus):
         found = self._each(joining.place, [(None if self.local else socket.gethostname(),)] * self.size)
@@ -204,7 +202,27 @@ class Ranks:
         ids = list(range(self.size)) if ids is None else list(ids)
         arguments = arguments or [()] * len(ids)
         waiting = [self.client[i].apply_async(function, *a) for i, a in zip(ids, arguments)]
-        return [result.get(self.patience) for result in waiting]
+        until = time.monotonic() + self.patience
+        for result in waiting:
+            while not result.done() and time.monotonic() < until:
+                self._check_processes()
+                result.wait(LOOK)
+        return [result.get(0) for result in waiting]
+
+    def _check_processes(self, finished=False):
+        """Raise RuntimeError where a process of this machine that the ranks need has ended while they start."""
+        if broken := self.diagnosis.broken(finished):
+            raise RuntimeError(f"{deadline.describe_broken(broken)}; call ringtree.start again")
+        if self.local and (gone := [i for i, each in sorted(_by_rank(self.cluster).items()) if not is_there(each.process)]):
+            self._raise_not_started(gone, "without a word")
+
+    def _raise_not_started(self, missing, otherwise):
+        words = self.diagnosis.last_words(missing[0]) if missing else None
+        raise RuntimeError(
+            f"{name_ranks(missing)} did not start: "
+            + (f"the last words were {words!r}" if words else otherwise)
+            + "; in a terminal `python -m ringtree.doctor` looks for what stands in the way"
+        ) from None
 
     def restart(self):
         """End all ranks, whatever they are doing, and start them afresh: their variables are gone."""
@@ -229,8 +247,8 @@ class Ranks:
         processes = [cluster.controller, *_engines(cluster)]
         forked = [process.pid for process in processes if isinstance(process, launchers.Forked)]
         if forked:
-            with contextlib.suppress(RuntimeError, OSError):
-                launchers.fork_server().ask("kill", pids=forked)
+            with contextlib.suppress(RuntimeError, AttributeError):  # AttributeError: its start came to no end
+                cluster.controller.server.ask("kill", pids=forked)
         elif self.local:
             for process in processes:
                 with contextlib.suppress(OSError, psutil.Error):
@@ -307,8 +325,13 @@ def _unpacked(packed, whose):
 
 
 def _engines(cluster):
+    return [*_by_rank(cluster).values()]
+
+
+def _by_rank(cluster):
+    """The launchers of engines of this machine, by rank; of one that has ended it may be missing."""
     sets = cluster.engines.values()
-    return [engine for engine_set in sets for engine in getattr(engine_set, "launchers", {}).values()]
+    return {int(i): engine for engine_set in sets for i, engine in getattr(engine_set, "launchers", {}).items()}
 
 
 @contextlib.contextmanager

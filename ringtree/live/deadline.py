@@ -45,6 +45,7 @@ class Outcome:
     died: ranks whose process is gone, with their exit code (or None).
     stuck: by rank, where it is (see `ringtree.live.diagnosis.Diagnosis.where`).
     reason: why the wait ended before all had finished, None if they all had.
+    broken: what has ended that all ranks need (see `ringtree.live.diagnosis.Diagnosis.broken`), or None.
     """
 
     results: dict = field(default_factory=dict)
@@ -52,6 +53,12 @@ class Outcome:
     died: dict = field(default_factory=dict)
     stuck: dict = field(default_factory=dict)
     reason: str | None = None
+    broken: tuple | None = None
+
+    @property
+    def lost(self):
+        """Whether ranks are stuck or gone, so that all must be started afresh."""
+        return bool(self.died or self.stuck or self.broken)
 
 
 def finish(ranks, result, ids, seconds, tell=None, show=None):
@@ -64,15 +71,15 @@ def finish(ranks, result, ids, seconds, tell=None, show=None):
     outcome = watch(ranks, result, ids, seconds, tell)
     if show:
         show()
-    if not (outcome.errors or outcome.died or outcome.stuck):
+    if not (outcome.errors or outcome.lost):
         return [outcome.results[i] for i in ids]
     if outcome.died:
         ranks.check_allotment()  # what has ended all ranks is more to the point than how each ended
     report, details = describe(ranks, outcome, ids)
-    if not (outcome.died or outcome.stuck):
+    if not outcome.lost:
         raise RankError(report, details)
     ranks.restart()
-    kind = RankDied if outcome.died else RanksStuck
+    kind = RankDied if outcome.died or outcome.broken else RanksStuck
     raise kind(report + "\nThe ranks were restarted and their variables are gone: run the cells that set them again.", details)
 
 
@@ -88,6 +95,8 @@ def watch(ranks, result, ids, seconds, tell=None):
             if now - began >= seconds:
                 reason = f"after {seconds:g} s"
                 break
+            if diagnosis.broken():
+                break
             dead = diagnosis.dead()
             if look_again is None and (dead or _failed(children)):
                 look_again = now + GRACE
@@ -102,7 +111,9 @@ def watch(ranks, result, ids, seconds, tell=None):
             result.wait(LOOK)
     except KeyboardInterrupt:
         reason = "interrupted"
-    outcome = Outcome(reason=reason)
+    outcome = Outcome(reason=reason, broken=diagnosis.broken(finished=reason is None))
+    if outcome.broken:
+        return outcome
     dead = diagnosis.dead()
     unfinished = [i for i in ids if i not in dead and not children[i].done()]
     try:
@@ -137,6 +148,8 @@ def _waits(place):
 
 def describe(ranks, outcome, ids):
     """The report (the same text on every run of the same program) and its details."""
+    if outcome.broken:
+        return f"{describe_broken(outcome.broken)}.", []
     told, details, alike = {}, [], {}  # told: by whether it is the cause of the rest, and the first rank it is about
     for i, error in outcome.errors.items():
         alike.setdefault(_raised(outcome, error), []).append(i)
@@ -162,6 +175,11 @@ def describe(ranks, outcome, ids):
     elif any(NO_GROUP.search(error.evalue) for error in outcome.errors.values()):
         lines.append("the ranks are no longer connected: ranks.restart() starts them afresh, without their variables")
     return "\n  ".join(lines), details
+
+
+def describe_broken(broken):
+    (what, why), code = broken
+    return f"{what}, {why}, died{_cause(code, None)}"
 
 
 def _raised(outcome, error):

@@ -17,6 +17,9 @@ LOOK = 0.02  # seconds between two looks
 PATIENCE = 3.0  # seconds in which a rank that can say where it is will have said so …
 MORE_PATIENCE = 10.0  # … also where its answer must wait for its turn on a busy core
 
+FORK_SERVER = "the fork server", "with which all ranks end"
+CONTROLLER = "the controller", "which carries all messages between this notebook and the ranks"
+
 # A thread that waits for the interpreter is woken every 5 ms, and a main thread that runs Python code then hands it
 # over: a rank that computes in Python answers after 10 to 20 such turns, however busy the cores are.
 WAKE_UPS = 20
@@ -79,15 +82,17 @@ class Diagnosis:
         return list(zip(*of))
 
     def _stacks_text(self, i, since=0):
-        if not self.is_here(i):
-            return ""
-        with open(self._stack_file(i)) as stacks:
-            stacks.seek(since)
-            return stacks.read()
+        with contextlib.suppress(OSError):  # it is on another host, or the folder has been removed
+            with open(self._stack_file(i)) as stacks:
+                stacks.seek(since)
+                return stacks.read()
+        return ""
 
     def written(self, i):
         """How much rank i has written of stacks."""
-        return os.path.getsize(self._stack_file(i)) if self.is_here(i) else 0
+        with contextlib.suppress(OSError):
+            return os.path.getsize(self._stack_file(i))
+        return 0
 
     def ask_for_stack(self, i):
         """Have a signal handler in C write down where a rank is that cannot answer; see `stack_lines`.
@@ -162,13 +167,30 @@ class Diagnosis:
             return self._ranks.job.dead_ranks().get(i)
         pid, cluster = self._ranks.places[i].pid, self._ranks.cluster
         if isinstance(cluster.controller, launchers.Forked):
-            return launchers.fork_server().ask("exit_codes", pids=[pid])["codes"][str(pid)]
+            return _forked_exit_code(cluster.controller.server, pid)
         until = time.monotonic() + 1
         while self._ranks.local and time.monotonic() < until:
             for engine_set in cluster.engines.values():
                 if ended := engine_set.stop_data.get("engines", {}).get(str(i)):
                     return ended["exit_code"]
             time.sleep(0.05)  # its nanny looks five times a second
+        return None
+
+    def broken(self, finished=False):
+        """Say which process has ended that the ranks cannot do without, and how; None while all are there.
+
+        finished: whether the ranks have just finished. One of them may have killed what it was forked from, which is not
+        yet gone then: it is asked for an answer.
+        """
+        controller = self._ranks.cluster.controller
+        if isinstance(controller, launchers.Forked):
+            process = controller.server.process
+            if process.poll() is not None or (finished and not controller.server.is_alive()):
+                return FORK_SERVER, process.wait()
+        if not is_there(controller.process):
+            if isinstance(controller, launchers.Forked):
+                return CONTROLLER, _forked_exit_code(controller.server, controller.pid)
+            return CONTROLLER, (controller.stop_data or {}).get("exit_code")
         return None
 
     def last_words(self, i):
@@ -187,6 +209,20 @@ class Diagnosis:
 
     def _stack_file(self, i):
         return stack_file(self._ranks.folder, i)
+
+
+def _forked_exit_code(server, pid):
+    with contextlib.suppress(RuntimeError):
+        return server.ask("exit_codes", pids=[pid])["codes"][str(pid)]
+    return None  # it has ended with the server
+
+
+def is_there(process):
+    """Whether a `psutil.Process` runs."""
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def stack_file(folder, i):

@@ -7,7 +7,7 @@ those pages with its neighbours. The server is a script of its own, started by
     python forkserver.py KERNEL_PID FOLDER
 
 It reads requests from standard input and answers on standard output, one JSON
-object a line. It ends, with all that it started, when standard input closes or
+object a line, with the number of the request. It ends, with all that it started, when standard input closes or
 when the kernel is gone: SIGKILL of a kernel leaves nothing behind. What they keep lies in a new
 folder below FOLDER.
 
@@ -48,7 +48,14 @@ running = set()
 exit_codes = {}
 
 
+def search_no_neighbors():
+    """Take this folder, which Python searches first for a script, out of what the processes forked from here search."""
+    if sys.path[0] == os.path.dirname(os.path.abspath(__file__)):
+        del sys.path[0]
+
+
 def main():
+    search_no_neighbors()
     kernel, place = int(sys.argv[1]), sys.argv[2]
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, reap)
@@ -62,9 +69,11 @@ def main():
     with watching(kernel):
         preload()
     folder = tempfile.mkdtemp(prefix="ringtree-", dir=place)
-    answer(replies, ready=os.getpid(), folder=folder)
     try:
+        answer(replies, ready=os.getpid(), folder=folder)
         serve(kernel, kernel_gone, replies)
+    except OSError:  # the kernel no longer listens
+        pass
     finally:
         end(running, signal.SIGKILL)
         shutil.rmtree(folder, ignore_errors=True)
@@ -119,13 +128,14 @@ def serve(kernel, kernel_gone, replies):
         while b"\n" in pending:
             line, pending = pending.split(b"\n", 1)
             request = json.loads(line)
+            told = {}
             if request["do"] == "fork":
-                answer(replies, pid=fork(request, (replies, kernel_gone)))
+                told = {"pid": fork(request, (replies, kernel_gone))}
             elif request["do"] == "kill":
                 end(request["pids"], signal.SIGKILL)
-                answer(replies)
             elif request["do"] == "exit_codes":
-                answer(replies, codes={pid: exit_codes.get(pid) for pid in request["pids"]})
+                told = {"codes": {pid: exit_codes.get(pid) for pid in request["pids"]}}
+            answer(replies, number=request["number"], **told)
 
 
 def answer(replies, **content):

@@ -35,10 +35,10 @@ class UnixSocketProvisioner(LocalProvisioner):
 
     async def launch_kernel(self, cmd, **options):
         """Started as always, or forked where `ringtree.live.warm` is at work and the kernel is one of this Python's."""
-        if not warm.address() or cmd[0] != sys.executable or "-m" not in cmd:
+        if not warm.address() or cmd[:2] != [sys.executable, "-m"]:  # other options of Python would be lost
             return await super().launch_kernel(cmd, **options)
         streams = {name: options.get(name) for name in ("stdout", "stderr", "cwd")}
-        self.process = warm.Kernel(cmd[cmd.index("-m") + 1 :], env=options["env"], **streams)
+        self.process = warm.Kernel(cmd[2:], env=options["env"], **streams)
         self.pid = self.pgid = self.process.pid
         return self.connection_info
 

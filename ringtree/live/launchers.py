@@ -12,11 +12,13 @@ import contextlib
 import json
 import os
 import pathlib
+import select
 import shutil
 import subprocess
 import sys
 import tempfile
 import threading
+import time
 
 import psutil
 from ipyparallel.cluster import launcher
@@ -25,15 +27,22 @@ from ringtree.errors import UsageError
 from ringtree.live import slurm, sockets, warm
 
 HERE = pathlib.Path(__file__).parent
+PATIENCE = 10.0  # seconds for an answer of a fork server …
+LITTLE_PATIENCE = 1.0  # … where nothing depends on it
+ENDED = "the process that ranks are forked from has ended: call ringtree.start again, or start with engines='local'"
 ONE_THREAD = {"OMP_NUM_THREADS": "1"}  # four ranks on a few cores must not fight
 
 
 class ForkServer:
-    """The kernel's end of `forkserver.py`: asks, and waits for the answer."""
+    """The kernel's end of `forkserver.py`: asks, and waits for the answer.
+
+    A server that was killed raises RuntimeError. So does one that does not answer, which is then killed: it was stopped.
+    """
 
     def __init__(self):
         self.lock = threading.Lock()
         self.hello = None
+        self._asked, self._received = 0, b""
         self.process = warm.Inherited.here() or subprocess.Popen(
             [sys.executable, str(HERE / "forkserver.py"), str(os.getpid()), sockets.parent()],
             stdin=subprocess.PIPE,
@@ -45,18 +54,48 @@ class ForkServer:
         )
 
     def ask(self, do, **request):
+        answer = self._ask(PATIENCE, do, **request)
+        if answer is None:
+            self.process.kill()
+            self.process.wait()
+            raise RuntimeError("the process that ranks are forked from did not answer and was ended: call ringtree.start again")
+        return answer
+
+    def is_alive(self):
+        """Whether it still answers, or is at least there: it may be known to be killed a moment before it is gone."""
+        try:
+            self._ask(LITTLE_PATIENCE, "nothing")
+        except RuntimeError:
+            return False
+        return True
+
+    def _ask(self, patience, do, **request):
+        """The answer, or None where none came in `patience` seconds."""
         with self.lock:
             if self.hello is None:
-                self.hello = self._read()
-            self.process.stdin.write((json.dumps({"do": do, **request}) + "\n").encode())
-            return self._read()
+                self.hello = self._read(None)  # it may take long to import all
+            self._asked += 1
+            try:
+                self.process.stdin.write((json.dumps({"do": do, "number": self._asked, **request}) + "\n").encode())
+            except (OSError, ValueError):  # ValueError: closed by us
+                raise RuntimeError(ENDED) from None
+            until = time.monotonic() + patience
+            while answer := self._read(until):
+                if answer["number"] == self._asked:
+                    return answer  # the others answer what is no longer waited for
+            return None
 
-    def _read(self):
-        line = self.process.stdout.readline()
-        if not line:
-            raise RuntimeError(
-                "the process that ranks are forked from has ended: call ringtree.start again, or start with engines='local'"
-            )
+    def _read(self, until):
+        """The next line, or None where none has come at the time `until`. Raises RuntimeError where the server has ended."""
+        while b"\n" not in self._received:
+            patience = None if until is None else max(0.0, until - time.monotonic())
+            if not select.select([self.process.stdout], [], [], patience)[0]:
+                return None
+            received = os.read(self.process.stdout.fileno(), 65536)
+            if not received:
+                raise RuntimeError(ENDED)
+            self._received += received
+        line, _, self._received = self._received.partition(b"\n")
         return json.loads(line)
 
     def close(self):
@@ -66,9 +105,10 @@ class ForkServer:
         self.process.stdin.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(5)
-            with contextlib.suppress(RuntimeError):  # it removes its folder itself, unless it was killed
-                self.hello = self.hello or self._read()
-                shutil.rmtree(self.hello["folder"], ignore_errors=True)
+            with contextlib.suppress(RuntimeError, OSError):  # it removes its folder itself, unless it was killed
+                self.hello = self.hello or self._read(0)
+                if self.hello:
+                    shutil.rmtree(self.hello["folder"], ignore_errors=True)
         self.process.stdout.close()
 
     def folder(self):
@@ -110,7 +150,8 @@ if hasattr(os, "register_at_fork"):
 
 class Forked:
     def start(self):
-        answer = fork_server().ask(
+        self.server = fork_server()  # the one that knows how it ended
+        answer = self.server.ask(
             "fork",
             role=self.role,
             arguments=["ip" + self.role, *self.find_args()[3:]],

@@ -29,6 +29,8 @@ def main():
             if module.endswith("controller"):  # it forks, and has not always begun to look after what it forked
                 forks_die_too()
         sys.argv = sys.argv[3:]
+        if not sys.flags.safe_path:
+            sys.path[0] = os.getcwd()  # as `python -m` does, in the place of this script's folder
         runpy.run_module(module, run_name="__main__", alter_sys=True)
         sys.exit(0)
     for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):

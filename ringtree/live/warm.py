@@ -3,7 +3,7 @@
 For who runs many notebooks one after the other, as `make book` and `make test` do: importing is then half of all the work.
 
     with warm.kernels(): ...          # kernels that are started in here, by any process that is started in here
-    python -P warm.py DESCRIPTOR FOLDER   # what it starts, which listens there; ends, and the folder goes, when standard input closes
+    python warm.py DESCRIPTOR FOLDER      # what it starts, which listens there; ends, and the folder goes, when standard input closes
 
 A kernel that comes from here (`serve`, `become`) forks its own fork server before it becomes a kernel (`fork_server`), so that
 the processes below a kernel are the same as without. It imports nothing of this package before its own environment is in
@@ -57,7 +57,7 @@ def kernels():
         listening.bind(os.path.join(folder, "socket"))
         listening.listen(64)
         server = subprocess.Popen(
-            [sys.executable, "-P", __file__, str(listening.fileno()), folder],
+            [sys.executable, __file__, str(listening.fileno()), folder],
             stdin=subprocess.PIPE,
             pass_fds=[listening.fileno()],
             env=os.environ | {"OMP_NUM_THREADS": "1"},
@@ -165,9 +165,16 @@ class Inherited:
             wait_for(self.pid, timeout)
         return self._waited(0)
 
+    def kill(self):
+        if self.poll() is None:
+            os.kill(self.pid, signal.SIGKILL)
+
     def _waited(self, how):
         if self.returncode is None:
-            pid, status = os.waitpid(self.pid, how)
+            try:
+                pid, status = os.waitpid(self.pid, how)
+            except ChildProcessError:  # somebody else has waited for it
+                pid, status = self.pid, 0
             if pid:
                 self.returncode = os.waitstatus_to_exitcode(status)
         return self.returncode
@@ -234,6 +241,7 @@ def preload():
     """Import, as a fork server does, and more. Returns what `forkserver.py` has."""
     os.environ["JPY_PARENT_PID"] = str(os.getpid())  # ipykernel reads it when it is imported
     forkserver = runpy.run_path(str(HERE / "forkserver.py"), run_name="forkserver")
+    forkserver["search_no_neighbors"]()
     forkserver["load"]([name for name in (*forkserver["PRELOADED"], *MORE) if name != LEFT])
     return forkserver
 
@@ -255,15 +263,16 @@ def become(wanted, streams):
     for number, each in enumerate(streams):
         os.dup2(each, number)
         os.close(each)
-    before = os.environ.get("PYTHONPATH", "")
+    before, server_folder = os.environ.get("PYTHONPATH", ""), os.getcwd()
     os.environ.clear()
     os.environ.update(wanted["environment"], JPY_PARENT_PID=str(os.getppid()))
     os.chdir(wanted["folder"])
     tempfile.tempdir = None
     sys.modules["numpy"].random.seed()
-    paths = [each for each in os.environ.get("PYTHONPATH", "").split(os.pathsep) if each not in before.split(os.pathsep)]
-    sys.path[:0] = paths
-    if found := importlib.machinery.PathFinder.find_spec("sitecustomize", paths):
+    known, wanted_paths = absolute(before, server_folder), absolute(os.environ.get("PYTHONPATH", ""), os.getcwd())
+    sys.path[:] = search_paths(sys.path, known, wanted_paths)
+    new = [each for each in wanted_paths if each not in known]
+    if found := importlib.machinery.PathFinder.find_spec("sitecustomize", new):
         found.loader.exec_module(importlib.util.module_from_spec(found))
     fork_server()
     if "OMP_NUM_THREADS" not in os.environ:
@@ -271,7 +280,21 @@ def become(wanted, streams):
     module, *rest = wanted["arguments"]
     sys.argv = [module, *rest]
     gc.unfreeze()  # from here on it is a kernel like any other
+    if not os.environ.get("PYTHONSAFEPATH"):
+        sys.path.insert(0, os.getcwd())  # as `python -m` does; ipykernel_launcher takes the first entry away if it is this one
     runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+def absolute(python_path, folder):
+    """Return the entries of a PYTHONPATH as Python makes them at its start in `folder`: absolute, each once."""
+    entries = python_path.split(os.pathsep) if python_path else ()
+    return list(dict.fromkeys(os.path.abspath(os.path.join(folder, each)) for each in entries))
+
+
+def search_paths(paths, known, wanted):
+    """Return `paths`, which begins with the entries `known` of the server's PYTHONPATH, with those of `wanted` in their place."""
+    count = next((place for place, each in enumerate(paths) if each not in known), len(paths))
+    return [*wanted, *(each for each in paths[count:] if each not in wanted)]
 
 
 def fork_server():
