@@ -56,11 +56,11 @@ def hangs_anyhow(any_notebook):
 
 def test_a_receive_without_a_send_names_who_waits_for_whom(hangs_anyhow):
     answer = hangs_anyhow(
-        "%%px --timeout 3\nt = torch.zeros(1, device=device)\nif rank:\n    dist.recv(t, src=0)\nprint('through')"
+        "%%px --timeout 1\nt = torch.zeros(1, device=device)\nif rank:\n    dist.recv(t, src=0)\nprint('through')"
     )
     assert answer.error == "RanksStuck"
     assert answer.message.split("\n") == [
-        "after 3 s ranks 1, 2 and 3 had not finished.",
+        "after 1 s ranks 1, 2 and 3 had not finished.",
         "  rank 0 finished",
         *(f"  rank {i} waits to receive from rank 0, which has finished  [line 4: dist.recv(t, src=0)]" for i in (1, 2, 3)),
         LAST,
@@ -69,19 +69,19 @@ def test_a_receive_without_a_send_names_who_waits_for_whom(hangs_anyhow):
 
 
 def test_a_skipped_collective_names_the_rank_that_skipped_it(hangs):
-    answer = hangs("%%px --timeout 3\nif rank != 2:\n    dist.all_reduce(torch.ones(1))")
+    answer = hangs("%%px --timeout 1\nif rank != 2:\n    dist.all_reduce(torch.ones(1))")
     assert "rank 2 finished" in answer.message
     assert answer.message.count("waits in all_reduce for rank 2, which has finished  [line 3: dist.all_reduce") == 3
 
 
 def test_send_send_is_a_circle(hangs):
-    answer = hangs("%%px --timeout 3\ndist.send(torch.ones(1), dst=(rank + 1) % 4)")
+    answer = hangs("%%px --timeout 1\ndist.send(torch.ones(1), dst=(rank + 1) % 4)")
     assert "rank 3 waits to send to rank 0  [line 2: dist.send(torch.ones(1), dst=(rank + 1) % 4)]" in answer.message
     assert "they wait in a circle: rank 0 → rank 1 → rank 2 → rank 3 → rank 0" in answer.message
 
 
 def test_wait_on_a_work_names_its_peer_and_the_function(hangs):
-    cell = """%%px --timeout 3
+    cell = """%%px --timeout 1
 def shift(t):
     ops = [dist.P2POp(dist.isend, t, (rank + 1) % 4), dist.P2POp(dist.irecv, t.clone(), (rank + 1) % 4)]
     for work in dist.batch_isend_irecv(ops):
@@ -92,13 +92,13 @@ shift(torch.ones(1))"""
 
 
 def test_different_collectives_are_told_apart(hangs):
-    answer = hangs("%%px --timeout 3\nt = torch.ones(1)\ndist.all_reduce(t) if rank else dist.broadcast(t, src=3)")
+    answer = hangs("%%px --timeout 1\nt = torch.ones(1)\ndist.all_reduce(t) if rank else dist.broadcast(t, src=3)")
     assert "rank 0 waits in broadcast for ranks 1, 2 and 3" in answer.message
     assert "rank 1 waits in all_reduce for rank 0" in answer.message
 
 
 def test_a_collective_on_an_emulated_link_is_named_with_the_rank_that_is_missing(hangs):
-    cell = """%%px --timeout 3
+    cell = """%%px --timeout 1
 from ringtree import Link, emulate
 link = emulate(dist, Link(1e-3, 0))
 if rank != 2:
@@ -112,7 +112,7 @@ if rank != 2:
 
 
 def test_the_same_collective_in_two_groups_is_told_apart(hangs):
-    cell = """%%px --timeout 3
+    cell = """%%px --timeout 1
 one, two = dist.new_group([0, 1]), dist.new_group([0, 1])
 if rank < 2:
     for group in (one, two) if rank == 0 else (two, one):
@@ -122,7 +122,7 @@ if rank < 2:
 
 
 def test_a_collective_with_different_sizes_says_so(hangs):
-    cell = """%%px --timeout 3
+    cell = """%%px --timeout 1
 a, b = torch.ones(2, device=device), torch.ones(3, device=device)
 for tensor in (b, a) if rank == 1 else (a, b):
     dist.all_reduce(tensor)"""
@@ -166,7 +166,7 @@ def test_each_rank_has_a_session_of_its_own_and_so_its_share_of_the_cores(any_no
 
 def test_a_stopped_rank_is_said_not_to_answer(hangs):
     answer = hangs(
-        "%%px --timeout 3\nimport os, signal\nif rank == 3:\n    os.kill(os.getpid(), signal.SIGSTOP)\ndist.barrier()"
+        "%%px --timeout 1\nimport os, signal\nif rank == 3:\n    os.kill(os.getpid(), signal.SIGSTOP)\ndist.barrier()"
     )
     assert "rank 3 does not answer: its process is stopped (SIGSTOP)" in answer.message
     assert "rank 0 waits in barrier for rank 3" in answer.message
@@ -186,7 +186,7 @@ def set_in(notebook, **values):
 
 
 def test_a_rank_that_holds_the_interpreter_is_found_by_its_line(hangs):
-    cell = "%%px --timeout 3\nimport ctypes\nif rank == 1:\n    ctypes.PyDLL(None).sleep(60)\ndist.barrier()"
+    cell = "%%px --timeout 1\nimport ctypes\nif rank == 1:\n    ctypes.PyDLL(None).sleep(60)\ndist.barrier()"
     answer = hangs(cell)
     assert "rank 1 does not answer: it waits inside a call that holds the interpreter  [line 4]" in answer.message
 
@@ -265,7 +265,7 @@ def test_stacks_that_were_asked_for_are_not_told_of_a_rank_that_is_killed(notebo
 
 
 def test_a_rank_that_computes_for_ever_is_told_from_one_that_waits(hangs):
-    answer = hangs("%%px --timeout 3\nwhile rank == 2:\n    pass")
+    answer = hangs("%%px --timeout 1\nwhile rank == 2:\n    pass")
     assert "rank 2 is still running  [line" in answer.message
 
 
@@ -325,7 +325,7 @@ def test_ranks_that_fail_alike_are_told_once_without_a_librarys_marks(notebook):
 
 
 def test_waiting_for_several_says_what_they_all_do(hangs):
-    answer = hangs("%%px --timeout 3\nif rank == 0:\n    dist.barrier()")
+    answer = hangs("%%px --timeout 1\nif rank == 0:\n    dist.barrier()")
     assert "rank 0 waits in barrier for ranks 1, 2 and 3, which have finished  [line 3" in answer.message
 
 
@@ -353,7 +353,7 @@ def test_ranks_that_have_lost_each_other_are_told_how_to_meet_again(notebook):
 
 
 def test_mismatched_shapes_end_with_a_report(hangs):
-    answer = hangs("%%px --timeout 3\nt = torch.ones(1 + rank)\ndist.all_reduce(t)")
+    answer = hangs("%%px --timeout 1\nt = torch.ones(1 + rank)\ndist.all_reduce(t)")
     assert answer.error in ("RanksStuck", "RankDied", "RankError")  # which of them is Gloo's affair
 
 
