@@ -234,7 +234,10 @@ def preload():
     """Import, as a fork server does, and more. Returns what `forkserver.py` has."""
     os.environ["JPY_PARENT_PID"] = str(os.getpid())  # ipykernel reads it when it is imported
     forkserver = runpy.run_path(str(HERE / "forkserver.py"), run_name="forkserver")
-    forkserver["load"]([name for name in (*forkserver["PRELOADED"], *MORE) if name != LEFT])
+    try:
+        forkserver["load"]([name for name in (*forkserver["PRELOADED"], *MORE) if name != LEFT])
+    except SystemExit as stop:
+        sys.exit(f"{stop}: kernels are started as always, which takes longer")
     return forkserver
 
 
