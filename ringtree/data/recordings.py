@@ -16,7 +16,7 @@ from pathlib import Path
 
 from ringtree import tables
 from ringtree.errors import UsageError
-from ringtree.units import binary_text, seconds_text
+from ringtree.units import binary_text, count_text, seconds_text
 
 FOLDER = Path(__file__).parent / "tables" / "recordings"
 KIND = "ringtree recording"
@@ -182,7 +182,7 @@ def _pairing_text(frame) -> str:
     for size in sizes[1:]:
         differ = [f"{program}, {way}: {what}" for (program, way), what in found[size].items() if what != table.at[program, way]]
         came = "the same, where they were run" if not differ else "the same but for " + "; ".join(differ)
-        lines.append(f"Messages of {binary_text(4 * size)}, {len(found[size])} cases: {came}.")
+        lines.append(f"Messages of {binary_text(4 * size)}, {count_text(len(found[size]), 'case')}: {came}.")
     return "\n".join([*lines, *PAIRING_WORDS])
 
 
