@@ -38,9 +38,6 @@ NBVAL := --nbval --nbval-cell-timeout 300 --nbval-sanitize-with tests/nbval_sani
 # What kernels and ranks by the hundred import is compiled once, whatever the machine prefers.
 unexport PYTHONDONTWRITEBYTECODE
 
-# Kernels that two test workers start at once must not race for ports.
-book test labs-all notebooks gpu-record: export JUPYTER_DEFAULT_PROVISIONER_NAME := ringtree-unix-sockets
-
 .PHONY: book test types lab labs labs-all course notebooks gpu-record lock clean distclean
 .DEFAULT_GOAL := book
 

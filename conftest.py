@@ -18,7 +18,7 @@ import executed
 
 from ringtree.live import warm
 
-os.environ.setdefault("JUPYTER_DEFAULT_PROVISIONER_NAME", "ringtree-unix-sockets")  # see ringtree/live/kernels.py
+executed.start_without_ports()
 
 PICTURES = ("text/html", "text/markdown", "image/svg+xml", "application/javascript")
 

@@ -1,6 +1,10 @@
 """`%%px` on live ranks, as a reader uses it in a notebook."""
 
+import importlib.util
+import os
 import re
+import subprocess
+import sys
 
 import pytest
 from live import kernel
@@ -190,3 +194,20 @@ one, two = (ranks.view.execute(code, silent=False, block=False) for code in ("1 
 two.get()
 print(ranks.pull("came_next"))""")
     assert (answer.error, answer.text) == (None, "[0, 1, 2, 3]\n"), answer.traceback
+
+
+def test_libraries_are_not_the_reader_s_wherever_they_were_installed(tmp_path):
+    """As `pip install --target` does it: no folder on the way is called site-packages."""
+    for name in ("ipykernel", "traitlets", "torch"):
+        (tmp_path / name).symlink_to(importlib.util.find_spec(name).submodule_search_locations[0])
+    program = """
+import ipykernel.kernelapp, traitlets.config.application
+from ringtree.live import frames
+for module in ipykernel.kernelapp, traitlets.config.application:
+    print(module.__file__, frames.is_readers(module.__file__))
+print(frames.is_readers("/home/reader/train.py"))
+"""
+    env = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    said = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True, check=True).stdout
+    places = [tmp_path / "ipykernel/kernelapp.py", tmp_path / "traitlets/config/application.py"]
+    assert said == "".join(f"{place} False\n" for place in places) + "True\n"

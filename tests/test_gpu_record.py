@@ -4,8 +4,10 @@ import contextlib
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -23,9 +25,10 @@ from ringtree.data import recordings
 from ringtree.data.recordings import PROVENANCE, RECORDINGS, recording
 from ringtree.errors import UsageError
 from ringtree.live.deadline import RanksStuck
-from ringtree.measure import on_gpu
+from ringtree.measure import on_gpu, pairing
 from ringtree.theory import nccl
 
+PROGRAMS = {**pairing.PROGRAMS, **pairing.ALONE}
 TOLD = {
     "kind": "GPU",
     "date": "2030-02-03T04:05:06+00:00",
@@ -48,22 +51,25 @@ ROWS = [
 ]
 
 
+def write_notebook(path, *cells):
+    """cells: (source, what it printed when it was stored, tags …)."""
+    made = nbformat.v4.new_notebook(metadata={"kernelspec": gpu_record.normalise.KERNEL})
+    for source, text, *tags in cells:
+        cell = nbformat.v4.new_code_cell(source, execution_count=1, metadata={"tags": tags})
+        cell.outputs = [nbformat.v4.new_output("stream", name="stdout", text=text)]
+        made.cells += [nbformat.v4.new_markdown_cell("said"), cell]
+    nbformat.write(made, path)
+
+
 # -- a dry run, end to end ----------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
 def dry(tmp_path_factory):
     """All parts, once, with a notebook whose second cell has another output than the stored one."""
-    folder, made = (
-        tmp_path_factory.mktemp("dry"),
-        nbformat.v4.new_notebook(metadata={"kernelspec": gpu_record.normalise.KERNEL}),
-    )
+    folder = tmp_path_factory.mktemp("dry")
     cells = ("print(1 + 1)", "2\n"), ("print(3)", "4\n"), ("print(5)", "6\n", "nbval-ignore-output"), ("1 / 0", "")
-    for source, text, *tags in cells:
-        cell = nbformat.v4.new_code_cell(source, execution_count=1, metadata={"tags": tags})
-        cell.outputs = [nbformat.v4.new_output("stream", name="stdout", text=text)]
-        made.cells += [nbformat.v4.new_markdown_cell("said"), cell]
-    nbformat.write(made, folder / "small.ipynb")
+    write_notebook(folder / "small.ipynb", *cells)
     ended = subprocess.run(
         [sys.executable, "tools/gpu_record.py", "--dry", "--notebooks", str(folder / "small.ipynb")],
         cwd=ROOT,
@@ -129,6 +135,80 @@ def test_the_other_parts_measure_and_what_only_nccl_tells_stays_empty(dry):
     assert loops == {(loop, talks) for loop in on_gpu.LOOPS for talks in (True, False)}
     [row] = dry.rows("hangs")
     assert "rank 0 waits to receive from rank 1, which has finished  [_unpaired, line" in row["report"]
+
+
+def test_programs_of_the_pairing_rules_are_tried_and_a_hang_is_told(dry):
+    ends, hangs = dry.rows("pairing")
+    assert (ends["program"], ends["way"], ends["numbers"], ends["verdict"]) == ("ring: one batch", "lazy", 1, "ends")
+    assert ends["ranks"] == "0: done, has [[4.0]]; 1: done, has [[1.0]]; 2: done, has [[2.0]]; 3: done, has [[3.0]]"
+    assert (hangs["program"], hangs["verdict"]) == ("recv without a send, first call", "hangs")
+    assert hangs["ranks"] == "0: held in recv; 1, 2, 3: done, has [[0.0]]"
+
+
+# -- a run that is cut short ---------------------------------------------------------
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_an_interrupt_keeps_the_cells_that_were_run_within_a_time(tmp_path, workers):
+    for name in "ab":
+        write_notebook(tmp_path / f"{name}.ipynb", ("print(1)", "differs\n"), ("import time; time.sleep(300)", ""))
+    words = ["--dry", "--only", "notebooks", "--workers", str(workers), "--within", "200"]
+    notebooks = ["--notebooks", str(tmp_path / "a.ipynb"), str(tmp_path / "b.ipynb")]
+    command, env = [sys.executable, "book/gpu_record.py", *words, *notebooks], {**os.environ, "TMPDIR": str(tmp_path)}
+    with subprocess.Popen(command, cwd=ROOT, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as going:
+        try:
+            assert next(line for line in going.stderr if "cell 0: " in line)
+            going.send_signal(signal.SIGINT)
+            _, said = going.communicate(timeout=60)
+        finally:
+            going.kill()
+    assert going.returncode == 130 and "the parts that were done are kept" in said, said
+    [path] = tmp_path.glob("ringtree-dry-run-*/notebooks.csv")
+    frame, told = tables.parse(path.read_text(), recordings.KIND, path.name, recordings.TYPES)
+    assert "failed" in list(frame["outcome"]) and told["settings"]["stopped"] == "by an interrupt, before all had run"
+
+
+def cut_short(monkeypatch, main, *words):
+    monkeypatch.setattr(pytest, "main", main)
+    options = gpu_record.arguments().parse_args(["--notebooks", "a.ipynb", *words])
+    return gpu_record.notebooks(SimpleNamespace(share_gpus=False), options)
+
+
+def one_row(plugins):
+    plugins[0].rows.append({"notebook": "a.ipynb", "cell": 0, "outcome": "passed", "report": None})
+
+
+def test_when_the_time_is_up_the_notebooks_stop_whatever_they_wait_for(monkeypatch):
+    def main(arguments, plugins):
+        one_row(plugins)
+        time.sleep(60)
+
+    rows, settings = cut_short(monkeypatch, main, "--within", "0.2")
+    assert len(rows) == 1 and settings["stopped"] == "after 0 s, before all had run"
+
+
+def test_cells_that_were_run_are_kept_when_pytest_fails_and_a_time_was_given(monkeypatch):
+    def main(arguments, plugins):
+        one_row(plugins)
+        return pytest.ExitCode.INTERNAL_ERROR
+
+    rows, settings = cut_short(monkeypatch, main, "--within", "60")
+    assert len(rows) == 1 and "INTERNAL_ERROR" in settings["stopped"]
+    with pytest.raises(RuntimeError, match="INTERNAL_ERROR"):
+        cut_short(monkeypatch, main)
+
+
+def test_several_notebooks_run_at_a_time_if_you_ask(monkeypatch):
+    given = []
+
+    def main(arguments, plugins):
+        one_row(plugins)
+        given.append(shlex.join(arguments))
+        return pytest.ExitCode.OK
+
+    cut_short(monkeypatch, main)
+    cut_short(monkeypatch, main, "--workers", "4")
+    assert " -n " not in given[0] and " -n 4 --dist loadfile " in given[1]
 
 
 # -- what cannot be ------------------------------------------------------------------
@@ -250,6 +330,13 @@ def test_the_commit_is_this_folder_s_and_unknown_without_history(monkeypatch, tm
     assert gpu_record.history() == ("unknown (no git history here)", "unknown")
 
 
+def test_the_commit_of_a_copy_without_history_can_be_given(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.distributed, "is_nccl_available", lambda: True)
+    found = gpu_record.look(gpu_record.arguments().parse_args(["--only", "notebooks", "--commit", "c0ffee"]))
+    assert (found["commit"], found["changed"]) == ("c0ffee", "unknown")
+
+
 def test_the_driver_is_read_from_its_tool_or_else_from_what_the_kernel_says(monkeypatch):
     kernel = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.65.06  Release Build\nGCC version: gcc 12.1"
     for said, in_kernel, version in (("570.1.2\n570.1.2\n", kernel, "570.1.2"), ("", kernel, "580.65.06"), ("", "", None)):
@@ -344,6 +431,33 @@ def test_a_recording_prints_its_source_and_its_rows_with_units(tmp_path):
         "      all_reduce() 64 KiB 500 ms    20 µs      - 501 ms 502 ms",
         "async, then wait() 64 KiB   0 ns    20 µs  30 µs   1 ms   2 ms",
     ]
+
+
+def test_the_pairing_programs_are_shown_a_line_each_and_fit_on_a_page():
+    head, *lines = str(recording("pairing")).splitlines()
+    assert lines[0].split() == ["program", "lazy", "eager", "connected"] and max(map(len, lines)) <= 100
+    told = {
+        name: re.split(" {2,}", line.removeprefix(name).strip())
+        for line in lines
+        for name in PROGRAMS
+        if line.startswith(name + "  ")
+    }
+    assert list(told) == list(PROGRAMS)
+    assert told["ring: send, then recv"] == ["in send", "in send", "ends"]
+    assert told["swap: isend and irecv, not batched"] == ["fails", "in isend", "ends"]
+    assert told["two tags, received in the other order"] == ["wrong data"] * 3
+    assert told["two groups in two orders, used before"] == ["ends or in barrier", "ends", "ends"]
+    assert told["4 numbers sent, 2 received"] == ["at the read", "at the read", "-"]
+    assert "Messages of 64 MiB, 15 cases: the same, where they were run." in lines
+
+
+def test_a_long_message_that_came_out_otherwise_is_told(tmp_path):
+    rows = [
+        {"program": "p", "way": "lazy", "numbers": n, "verdict": v, "ranks": "0: at the read"}
+        for n, v in ((1, "ends"), (256, "hangs"))
+    ]
+    recordings.write("pairing", rows, TOLD, tmp_path)
+    assert "Messages of 1 KiB, 1 case: the same but for p, lazy: at the read." in str(recording("pairing", tmp_path))
 
 
 def test_a_file_that_is_no_recording_of_nccl_on_a_gpu_is_refused(tmp_path):

@@ -5,9 +5,13 @@ import torch
 
 from ringtree import Deadlock, ProgramError, algorithms, compute, simulate
 from ringtree.cost import Link
+from ringtree.data import recording
+from ringtree.measure import pairing
+from ringtree.simulated.nccl_rules import RULES
 from ringtree.theory import ALGORITHMS
 
 LINK = Link(1.0, 0.0)
+TAGS, USED_BEFORE = "two tags, received in the other order", "two groups in two orders, used before"
 
 
 def verdicts(program, size=4):
@@ -22,160 +26,76 @@ def verdicts(program, size=4):
     return found
 
 
-def around(dist):
-    rank, size = dist.get_rank(), dist.get_world_size()
-    return torch.ones(1), torch.zeros(1), (rank + 1) % size, (rank - 1) % size
+# What each of `pairing.PROGRAMS` is by the rules: whether it ends on Gloo, and the rules that hold it on NCCL; None: it
+# hangs by itself, and is told as ever.
+VERDICTS = {
+    "ring: send, then recv": (False, None),
+    "ring: isend, then recv, then wait": (True, {"pairs"}),
+    "ring: isend and irecv, not batched": (True, {"pairs"}),
+    "ring: rank 0 receives first": (True, set()),
+    "ring: one batch": (True, set()),
+    "swap: isend and irecv, not batched": (True, {"order", "rendezvous"}),
+    "swap: in turn": (True, set()),
+    TAGS: (True, {"tags"}),
+    "all-reduce before a send, after its receive": (False, None),
+    "two groups in two orders, blocking": (False, None),
+    "two groups in two orders": (True, {"group"}),
+    USED_BEFORE: (True, {"groups"}),
+    "all-reduce on three of four ranks": (False, None),
+    "first operation a batch of two ranks": (True, {"group"}),
+    "batch meets recv": (True, {"group", "pairs", "batches"}),
+    "batch meets recv, after a barrier": (True, {"pairs", "batches", "rendezvous"}),
+}
 
 
-def send_then_receive(dist):
-    x, y, right, left = around(dist)
-    dist.send(x, right)
-    dist.recv(y, left)
-
-
-def isend_then_receive(dist):
-    x, y, right, left = around(dist)
-    work = dist.isend(x, right)
-    dist.recv(y, left)
-    work.wait()
-
-
-def unbatched(dist):
-    x, y, right, left = around(dist)
-    for work in [dist.isend(x, right), dist.irecv(y, left)]:
-        work.wait()
-
-
-def first_receives(dist):
-    x, y, right, left = around(dist)
-    if dist.get_rank() == 0:
-        dist.recv(y, left)
-        dist.send(x, right)
-    else:
-        dist.send(x, right)
-        dist.recv(y, left)
-
-
-def batched(dist):
-    x, y, right, left = around(dist)
-    for work in dist.batch_isend_irecv([dist.P2POp(dist.isend, x, right), dist.P2POp(dist.irecv, y, left)]):
-        work.wait()
-
-
-def swap(dist):
-    if dist.get_rank() < 2:
-        x, y, other = torch.ones(1), torch.zeros(1), 1 - dist.get_rank()
-        for work in [dist.isend(x, other), dist.irecv(y, other)]:
-            work.wait()
-
-
-def swap_in_turn(dist):
-    if dist.get_rank() < 2:
-        x, other = torch.ones(1), 1 - dist.get_rank()
-        for step in (dist.send, dist.recv) if dist.get_rank() == 0 else (dist.recv, dist.send):
-            step(x, other)
-
-
-def tags_in_another_order(dist):
-    if dist.get_rank() == 0:
-        works = [dist.isend(torch.zeros(1), 1, tag=tag) for tag in (1, 2)]
-    elif dist.get_rank() == 1:
-        works = [dist.irecv(torch.zeros(1), 0, tag=tag) for tag in (2, 1)]
-    else:
-        works = []
-    for work in works:
-        work.wait()
-
-
-def reduce_before_and_after(dist):
-    x = torch.ones(1)
-    if dist.get_rank() == 0:
-        dist.all_reduce(x)
-        dist.send(x, 1)
-        return
-    if dist.get_rank() == 1:
-        dist.recv(x, 0)
-    dist.all_reduce(x)
-
-
-def two_groups(dist, blocking, used=False):
-    x, rank = torch.ones(1), dist.get_rank()
-    groups = [dist.new_group([0, 1, 2]), dist.new_group([1, 2, 3])]
-    mine = [group for group in groups if rank in group.ranks]
-    for group in mine if used else ():
-        dist.barrier(group=group)
-    works = [
-        dist.all_reduce(x.clone(), group=group, async_op=not blocking) for group in (reversed(mine) if rank == 2 else mine)
-    ]
-    for work in works if not blocking else ():
-        work.wait()
-
-
-def three_of_four(dist):
-    if dist.get_rank() != 3:
-        dist.all_reduce(torch.ones(1))
-
-
-def batch_of_two(dist):
-    if dist.get_rank() < 2:
-        x, y, other = torch.ones(1), torch.zeros(1), 1 - dist.get_rank()
-        for work in dist.batch_isend_irecv([dist.P2POp(dist.isend, x, other), dist.P2POp(dist.irecv, y, other)]):
-            work.wait()
-
-
-def batch_meets_receive(dist):
-    if dist.get_rank() == 0:
-        for work in dist.batch_isend_irecv([dist.P2POp(dist.isend, torch.ones(1), 1)]):
-            work.wait()
-    if dist.get_rank() == 1:
-        dist.recv(torch.zeros(1), 0)
-
-
-def batch_meets_receive_later(dist):
-    """The same where the group's communicator is there already."""
-    dist.barrier()
-    batch_meets_receive(dist)
-
-
-PROGRAMS = [  # (program, whether it ends on Gloo, the rules that hold it on NCCL)
-    (send_then_receive, False, None),
-    (isend_then_receive, True, {"pairs"}),
-    (unbatched, True, {"pairs"}),
-    (first_receives, True, set()),
-    (batched, True, set()),
-    (swap, True, {"order", "rendezvous"}),
-    (swap_in_turn, True, set()),
-    (reduce_before_and_after, False, None),
-    (lambda dist: two_groups(dist, blocking=True), False, None),
-    (lambda dist: two_groups(dist, blocking=False), True, {"group"}),
-    (lambda dist: two_groups(dist, blocking=False, used=True), True, {"groups"}),
-    (three_of_four, False, None),
-    (batch_of_two, True, {"group"}),
-    (batch_meets_receive, True, {"group", "pairs", "batches"}),
-    (batch_meets_receive_later, True, {"pairs", "batches", "rendezvous"}),
-]
-
-
-@pytest.mark.parametrize("program, ends, rules", PROGRAMS, ids=lambda each: getattr(each, "__name__", None))
-def test_the_known_programs_have_their_verdicts(program, ends, rules):
-    gloo, nccl = verdicts(program)
+@pytest.mark.parametrize("name", pairing.PROGRAMS)
+def test_the_known_programs_have_their_verdicts(name):
+    ends, rules = VERDICTS[name]
+    gloo, nccl = verdicts(pairing.PROGRAMS[name])
     assert (gloo is None) is ends
     assert (nccl is None) is (rules == set())
-    if rules:
+    if name == TAGS:
+        assert not isinstance(nccl, Deadlock) and RULES["tags"] in str(nccl)
+    elif rules:
         assert isinstance(nccl, Deadlock) and set(nccl.rules) == rules
     elif not ends:
-        assert str(nccl) == str(gloo)  # what hangs by itself is told as ever
+        assert str(nccl) == str(gloo)
+
+
+@pytest.mark.parametrize("name", [*pairing.PROGRAMS, "recv without a send, first call", "recv without a send, later"])
+def test_the_verdicts_are_those_of_four_ranks_on_nccl(name):
+    """Recorded: what is refused hung or failed, with communicators made when first used or at the start; else it ended."""
+    recorded = recording("pairing").frame
+    rows = recorded[(recorded.program == name) & recorded.way.isin(["lazy", "eager"])]
+    assert set(rows.way) == {"lazy", "eager"}
+    _, strict = verdicts({**pairing.PROGRAMS, **pairing.ALONE}[name])
+    if name == TAGS:
+        assert set(rows.verdict) == {"ends"} and all("has [[1.0], [2.0]]" in ranks for ranks in rows.ranks), "wrong data"
+    elif name == USED_BEFORE:
+        assert strict is not None, "NCCL's guide lets nobody rely on it"
+        late = rows[rows.verdict != "ends"]
+        assert len(late) < len(rows) and all("held in barrier" in ranks for ranks in late.ranks), "not in the two orders"
+    else:
+        assert (strict is not None) is (set(rows.verdict) != {"ends"})
+
+
+def test_what_ends_once_connections_exist_is_refused_all_the_same():
+    """Its buffers took a message of one number: luck, which the rules do not promise."""
+    recorded = recording("pairing").frame
+    connected = recorded[(recorded.way == "connected") & (recorded.numbers == 1)].set_index("program").verdict
+    for name in ("ring: send, then recv", "ring: isend, then recv, then wait", "ring: isend and irecv, not batched"):
+        assert connected[name] == "ends" and verdicts(pairing.PROGRAMS[name])[1] is not None
 
 
 def test_tags_are_not_there():
-    gloo, nccl = verdicts(tags_in_another_order)
+    gloo, nccl = verdicts(pairing.tags_in_another_order)
     assert gloo is None
     assert "tag 1 meets tag 2: rank 0's isend to rank 1" in str(nccl) and "there are no tags" in str(nccl)
 
 
 def test_the_report_names_ranks_lines_and_rules():
     with pytest.raises(Deadlock) as problem:
-        simulate(unbatched, [()] * 4, LINK, rules="nccl")
+        simulate(pairing.unbatched, [()] * 4, LINK, rules="nccl")
     first, *lines = str(problem.value).split("\n  ")
     assert first == "deadlock by NCCL's rules, communicators made when first used (no device_id)."
     held = "rank 0 is held in isend to rank 1: rank 1 has not come to make the communicator of the two  [unbatched, line "
@@ -215,7 +135,8 @@ def test_a_read_holds_the_program_and_an_unread_result_does_not():
 
 def test_a_work_for_a_whole_batch_as_nccl_gives_it():
     def program(dist):
-        x, y, right, left = around(dist)
+        rank, size = dist.get_rank(), dist.get_world_size()
+        x, y, right, left = torch.ones(1), torch.zeros(1), (rank + 1) % size, (rank - 1) % size
         return len(dist.batch_isend_irecv([dist.P2POp(dist.isend, x, right), dist.P2POp(dist.irecv, y, left)]))
 
     assert simulate(program, [()] * 2, LINK, rules="nccl").outputs == [1, 1]

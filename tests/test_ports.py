@@ -1,5 +1,6 @@
 """What starts beside another of its kind does not race it for a port."""
 
+import importlib.metadata
 import json
 import os
 import re
@@ -20,6 +21,10 @@ from jupyter_client import BlockingKernelClient
 from live import kernel
 
 ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT / "book"))
+
+import executed
+
 linux = pytest.mark.skipif(sys.platform != "linux", reason="ranks are forked on Linux only")
 
 
@@ -112,10 +117,15 @@ def test_a_kernel_of_the_suite_has_no_port_to_lose():
     assert not folder.exists()
 
 
-@pytest.mark.parametrize("target", ["test", "book", "notebooks"])
-def test_make_starts_its_kernels_in_that_way_too(target):
-    said = subprocess.run(["make", "-np", target], cwd=ROOT, capture_output=True, text=True).stdout
-    assert f"{target}: JUPYTER_DEFAULT_PROVISIONER_NAME := ringtree-unix-sockets\n" in said
+def test_kernels_do_without_ports_only_where_jupyter_finds_what_starts_them_so(monkeypatch):
+    chosen = "JUPYTER_DEFAULT_PROVISIONER_NAME"
+    monkeypatch.delenv(chosen)
+    with monkeypatch.context() as patch:
+        patch.setattr(executed, "entry_points", lambda group: importlib.metadata.EntryPoints())
+        executed.start_without_ports()
+        assert chosen not in os.environ, "a package that is only on PYTHONPATH has no entry points"
+    executed.start_without_ports()
+    assert os.environ[chosen] == "ringtree-unix-sockets"
 
 
 def listens(address):

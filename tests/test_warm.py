@@ -12,7 +12,7 @@ from pathlib import Path
 import nbformat
 import psutil
 import pytest
-from live import alive, kernel, wait_gone
+from live import SECOND_THREAD, alive, kernel, wait_gone
 
 from ringtree.live import warm
 
@@ -131,6 +131,23 @@ with warm.kernels():
         starter.send_signal(signal.SIGKILL)
         assert wait_gone(everyone, 10.0), alive(everyone)
         assert not Path(place).parent.exists()
+
+
+def test_without_a_process_to_fork_from_kernels_and_ranks_start_as_always_and_why_is_said(monkeypatch, tmp_path, capfd):
+    (tmp_path / "sitecustomize.py").write_text(SECOND_THREAD)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.delenv(warm.ADDRESS)
+    said = "what others are forked from must have one thread, and has 2"
+    with warm.kernels():
+        with kernel() as live:
+            assert live.run("import ringtree\nprint(6 * 7)").text == "42\n"
+            answer = live.run("ranks = ringtree.start(2)")
+            assert answer.error is None and answer.shown[0].endswith(f"\nRanks start more slowly here: {said}.")
+            assert live.run("%px rank").text == "[rank 0] 0\n[rank 1] 1\n"
+            assert live.run("ranks = ringtree.start(2); ranks.restart()").error is None
+            answer = live.run("ringtree.start(2, engines='fork')")
+            assert answer.message.startswith(f"engines='fork' cannot be here ({said}): leave engines= out")
+    assert capfd.readouterr().err == f"{said}: kernels are started as always, which takes longer\n"
 
 
 def test_notebooks_import_what_they_name_of_torch():

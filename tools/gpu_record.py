@@ -10,10 +10,12 @@ interrupted.
 """
 
 import argparse
+import contextlib
 import datetime
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
 import tempfile
@@ -41,6 +43,7 @@ from ringtree.measure import on_gpu
 NBVAL = ("--nbval", "--nbval-cell-timeout", "300", "--nbval-sanitize-with", str(ROOT / "tests" / "nbval_sanitize.cfg"))
 QUIET = ("-q", "--tb=no", "--no-header", "--no-summary", "-p", "no:cacheprovider", "-c", str(ROOT / "pyproject.toml"))
 REPORT_LENGTH = 2000
+INTERRUPTED = "by an interrupt"
 # The notebooks come first: a recording that is already there would change what their cells print.
 NAMES = ("notebooks", *on_gpu.PARTS)
 
@@ -50,12 +53,10 @@ def arguments():
     parser.add_argument("--only", nargs="+", choices=NAMES, metavar="PART", help=f"only these parts, of {', '.join(NAMES)}")
     parser.add_argument("--notebooks", nargs="+", type=Path, metavar="FILE", help="only these (every chapter and lab source)")
     parser.add_argument("--overwrite", action="store_true", help="replace recordings that are there already")
-    parser.add_argument("--workers", type=int, default=1, metavar="N", help="run so many notebooks at a time")
+    parser.add_argument("--workers", type=int, default=1, metavar="N", help="how many notebooks to run at a time (%(default)s)")
+    parser.add_argument("--commit", metavar="HASH", help="the commit of this tree, if its git history is on another machine")
     parser.add_argument(
-        "--commit", metavar="HASH", help="of this tree, where its history is not here (a copy on another machine)"
-    )
-    parser.add_argument(
-        "--within", type=float, metavar="SECONDS", help="stop the notebooks then, and record what they did so far"
+        "--within", type=float, metavar="SECONDS", help="stop the notebooks after this time and record the cells that ran"
     )
     parser.add_argument("--dry", action="store_true", help="a trial with small sizes over Gloo on CPUs: no recording")
     return parser
@@ -149,6 +150,8 @@ def run(options, found) -> int:
         try:
             rows, settings = notebooks(stage, options) if name == "notebooks" else on_gpu.PARTS[name](stage, options.dry)
             recordings.write(name, rows, provenance(stage, settings, options, found), folder, options.overwrite)
+            if str(settings.get("stopped")).startswith(INTERRUPTED):
+                raise KeyboardInterrupt
         except Exception as error:  # the other parts are worth having
             if isinstance(error, RankError) and error.report.startswith("interrupted"):
                 raise KeyboardInterrupt from error
@@ -174,14 +177,20 @@ def notebooks(stage, options) -> tuple[list[dict], dict]:
     os.environ["RINGTREE_SHARE_GPUS"] = "1" if stage.share_gpus else "0"
     paths, cells = [str(path.resolve()) for path in options.notebooks or normalise.stored_notebooks()], Cells(options.within)
     several = ["-n", str(options.workers), "--dist", "loadfile"] if options.workers > 1 else []
-    ended = pytest.main([*QUIET, *NBVAL, *several, *paths], plugins=[cells])
-    if ended == pytest.ExitCode.INTERRUPTED and not cells.stopped:
-        raise KeyboardInterrupt
+    with cells.until_time_is_up():
+        try:
+            ended = pytest.main([*QUIET, *NBVAL, *several, *paths], plugins=[cells])
+        except (KeyboardInterrupt, pytest.exit.Exception):
+            ended = pytest.ExitCode.INTERRUPTED
     if ended not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED) and not cells.stopped:
-        raise RuntimeError(f"pytest ended with {ended!r}: `make test` says more")
+        cells.stopped = INTERRUPTED if cells.interrupted or ended == pytest.ExitCode.INTERRUPTED else f"by pytest: {ended!r}"
+        if not (options.within and cells.rows):
+            raise (
+                KeyboardInterrupt if cells.stopped == INTERRUPTED else RuntimeError(f"stopped {cells.stopped}: see `make test`")
+            )
     rows = sorted(cells.rows, key=lambda row: (row["notebook"], row["cell"]))
     print(recordings.rows_text("notebooks", pandas.DataFrame(rows)), flush=True)
-    stopped = {"stopped": f"after {options.within:.0f} s, before all had run"} if cells.stopped else {}
+    stopped = {"stopped": f"{cells.stopped}, before all had run"} if cells.stopped else {}
     return rows, {"notebooks": len(paths), "compared": "with the stored outputs, by nbval"} | stopped
 
 
@@ -189,24 +198,43 @@ class Cells:
     """A pytest plugin that notes how each cell came out: rows with notebook, cell (from 0), outcome as pytest calls it, report.
 
     report: what nbval says of a cell that differs or raises, and why one was not run; None of one that passed.
+    within: seconds after which pytest is stopped, or None; stopped: how it was, or None.
     """
 
     def __init__(self, within=None):
-        self.rows, self.stopped = [], False
-        self.until = time.monotonic() + within if within else float("inf")
+        self.rows, self.within, self.stopped, self.interrupted = [], within, None, False
+
+    @contextlib.contextmanager
+    def until_time_is_up(self):
+        """Stop pytest, whatever it waits for, when the time is up."""
+
+        def stop(*_):
+            self.stopped = f"after {self.within:.0f} s"
+            pytest.exit("the time is up", returncode=pytest.ExitCode.INTERRUPTED)
+
+        before = signal.signal(signal.SIGALRM, stop)
+        signal.setitimer(signal.ITIMER_REAL, self.within or 0)
+        try:
+            yield
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, before)
+
+    def pytest_keyboard_interrupt(self):
+        self.interrupted = True
+
+    def pytest_internalerror(self, excinfo):
+        self.interrupted |= excinfo.errisinstance(KeyboardInterrupt)
 
     def pytest_runtest_logreport(self, report):
         if report.when == "call" or not report.passed:
             said = normalise.without_paths(report.longreprtext)
             told = (said.partition("Traceback:")[2].strip() or said)[:REPORT_LENGTH]
-            path, _, cell = report.nodeid.partition("::Cell ")
+            path, cell = report.location[0], report.nodeid.rpartition("::Cell ")[2]
             which = {"notebook": Path(path).name, "cell": int(cell)}
             self.rows.append({**which, "outcome": report.outcome, "report": None if report.passed else told or None})
             if not report.passed:
                 print(f"\n{path} cell {cell}: {told}", file=sys.stderr, flush=True)
-        if time.monotonic() > self.until and not self.stopped:
-            self.stopped = True
-            pytest.exit("the time is up", returncode=pytest.ExitCode.INTERRUPTED)
 
 
 if __name__ == "__main__":

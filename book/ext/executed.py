@@ -19,6 +19,7 @@ import re
 import sys
 import tempfile
 import time
+from importlib.metadata import entry_points
 from pathlib import Path
 
 import nbformat
@@ -28,6 +29,7 @@ KEPT = ROOT / "_build" / "executed"
 NOTING = ROOT / "book" / "ext" / "noting"
 NOT_OURS = (".venv", "_build", ".git", "book", "tools", "trials", "tests")
 CELL_SECONDS = 600
+PROVISIONER = "ringtree-unix-sockets"
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 ASKED_FOR = ("ringtree/data/tables/recordings",)  # looked for without being opened, so it may come to be
 
@@ -141,10 +143,20 @@ def noting(log):
 # -- one run ---------------------------------------------------------------------------
 
 
+def start_without_ports():
+    """Have this process's kernels do without ports (ringtree/live/kernels.py), where this package is installed.
+
+    Where it is only on PYTHONPATH, Jupyter does not find its provisioner, and would say that there is no kernel.
+    """
+    if PROVISIONER in entry_points(group="jupyter_client.kernel_provisioners").names:
+        os.environ.setdefault("JUPYTER_DEFAULT_PROVISIONER_NAME", PROVISIONER)
+
+
 def execute(path):
     """Run a notebook from the top in a fresh kernel, in its own folder; returns it, executed. Keeps nothing."""
     from nbclient import NotebookClient
 
+    start_without_ports()
     notebook, resources = nbformat.read(path, as_version=4), {"metadata": {"path": str(path.parent)}}
     NotebookClient(notebook, timeout=CELL_SECONDS, kernel_name="python3", resources=resources).execute(env=dict(os.environ))
     return notebook

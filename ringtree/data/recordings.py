@@ -16,7 +16,7 @@ from pathlib import Path
 
 from ringtree import tables
 from ringtree.errors import UsageError
-from ringtree.units import binary_text, seconds_text
+from ringtree.units import binary_text, count_text, seconds_text
 
 FOLDER = Path(__file__).parent / "tables" / "recordings"
 KIND = "ringtree recording"
@@ -41,6 +41,15 @@ NUMBERS = {
     "Int64": "size cell matrix steps wrong channels numbers".split(),
 }
 TYPES = {column: dtype for dtype, columns in NUMBERS.items() for column in columns}  # all others hold words
+
+# What the words of the table of "pairing" mean.
+PAIRING_WORDS = (
+    "lazy: no device_id; eager: with device_id; connected: eager, after a message between every two ranks",
+    "in …: hangs, held on the host in that call; at the read: hangs, waiting for the GPU; fails: raises",
+)
+
+# What an asking rank should have got, where a program of "pairing" may end with wrong data.
+RIGHT = {"two tags, received in the other order": "[[2.0], [1.0]]"}
 
 # What every file says of itself, and nothing of it may be missing.
 PROVENANCE = (
@@ -144,6 +153,8 @@ def where(told) -> str:
 
 def rows_text(name, frame) -> str:
     """The rows as text: a table with units, or a line a notebook and below it the cells that did not pass."""
+    if name == "pairing":
+        return _pairing_text(frame)
     if name == "hangs":
         return "\n".join(f"{row.case}: {row.report}" for row in frame.itertuples())
     if name == "notebooks":
@@ -156,3 +167,32 @@ def rows_text(name, frame) -> str:
     show = {column: seconds_text for column in NUMBERS["float64"]} | {"size": binary_text}
     words = frame.astype(object).apply(lambda column: column.map(show.get(column.name, str), na_action="ignore"))
     return words.to_string(index=False, na_rep="-")
+
+
+def _pairing_text(frame) -> str:
+    """A line a program, a column a way; and one line on the messages of more than one number."""
+    found = frame.assign(what=[_outcome(row) for row in frame.itertuples()])
+    found = found.groupby(["numbers", "program", "way"], sort=False)["what"].agg(lambda each: " or ".join(dict.fromkeys(each)))
+    sizes = list(dict.fromkeys(frame["numbers"]))
+    table = found.loc[sizes[0]].unstack("way", fill_value="-")
+    programs, ways = (list(dict.fromkeys(frame[column])) for column in ("program", "way"))
+    words = [["program", *ways], *([program, *table.loc[program, ways]] for program in programs)]
+    widths = [max(map(len, column)) for column in zip(*words)]
+    lines = ["  ".join(word.ljust(width) for word, width in zip(line, widths)).rstrip() for line in words]
+    for size in sizes[1:]:
+        differ = [f"{program}, {way}: {what}" for (program, way), what in found[size].items() if what != table.at[program, way]]
+        came = "the same, where they were run" if not differ else "the same but for " + "; ".join(differ)
+        lines.append(f"Messages of {binary_text(4 * size)}, {count_text(len(found[size]), 'case')}: {came}.")
+    return "\n".join([*lines, *PAIRING_WORDS])
+
+
+def _outcome(row) -> str:
+    """What became of a program of "pairing", in few words."""
+    if row.verdict == "ends":
+        return "ends" if RIGHT.get(row.program, "") in row.ranks else "wrong data"
+    if row.verdict == "fails":
+        return "fails"
+    told = [each.partition(": ")[2] for each in row.ranks.split("; ")]
+    calls = [each.removeprefix("held in ") for each in told if each.startswith("held in ")]
+    calls = ["the batch" if each == "batch_isend_irecv" else each for each in calls]
+    return f"in {', '.join(dict.fromkeys(calls))}" if calls else "at the read"

@@ -171,7 +171,10 @@ class Ranks:
         hosts = [place["host"] for place in found]
         gpus = {place["host"]: place["gpus"] for place in found}
         allotted = {place["host"]: place["allotted"] for place in found}
-        self.backend, devices, self.remark = placement.choose_backend(self.size, hosts, gpus, backend, share_gpus, allotted)
+        self.backend, devices, remark = placement.choose_backend(self.size, hosts, gpus, backend, share_gpus, allotted)
+        plain = self._wanted[2] is None and launchers.refusal
+        slower = f"Ranks start more slowly here: {launchers.refusal}." if plain else None
+        self.remark = "\n".join(filter(None, [remark, slower])) or None
         self.places = placement.places(found, devices)
         shared = len(set(zip(hosts, devices))) < self.size and self.backend == "nccl"
         reached = [place["alone"] if len(gpus) == 1 else (place["address"], place["interface"]) for place in found]

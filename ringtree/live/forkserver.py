@@ -67,7 +67,11 @@ def main():
         os._exit(1)
 
     with watching(kernel):
-        preload()
+        try:
+            preload()
+        except SystemExit as stop:
+            answer(replies, refused=str(stop))
+            raise
     folder = tempfile.mkdtemp(prefix="ringtree-", dir=place)
     try:
         answer(replies, ready=os.getpid(), folder=folder)

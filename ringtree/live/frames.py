@@ -1,5 +1,6 @@
 """Which frames of a rank are the reader's own, and errors told by those frames alone."""
 
+import importlib.util
 import linecache
 import os
 import traceback as tb
@@ -11,6 +12,14 @@ from ringtree.live import works
 PACKAGE = os.path.dirname(os.path.dirname(__file__)) + os.sep
 STANDARD = os.path.dirname(os.__file__) + os.sep
 ALGORITHMS = os.path.join(PACKAGE, "algorithms")
+# `pip install --target` puts packages into folders of any name.
+INSTALLED = "IPython ipykernel ipyparallel jupyter_client matplotlib numpy pandas torch tornado traitlets zmq".split()
+LIBRARIES = tuple(
+    os.path.join(folder, "")
+    for name in INSTALLED
+    if (found := importlib.util.find_spec(name))
+    for folder in found.submodule_search_locations
+)
 SHOWN_ROOMS = (
     ALGORITHMS,
     *(os.path.join(PACKAGE, room) for room in ("command", "measure", "parallel")),
@@ -21,7 +30,11 @@ def is_readers(filename):
     """Cells, scripts, and this package's algorithms, techniques of training and measuring: not Python's, a library's or our own insides."""
     if filename.startswith((get_tmp_directory(), *SHOWN_ROOMS)):
         return True
-    return filename.endswith(".py") and not filename.startswith((PACKAGE, STANDARD)) and "site-packages" not in filename
+    return (
+        filename.endswith(".py")
+        and not filename.startswith((PACKAGE, STANDARD, *LIBRARIES))
+        and "site-packages" not in filename
+    )
 
 
 def line(filename, number):

@@ -6,7 +6,8 @@ is the iopub port, ipykernel does not even end, and whoever asked for the kernel
 in vain. Unix sockets in a folder of the kernel's own have no such gap. Nor can other users of the
 machine connect to them, as they can to the ports, where whoever listens reads all outputs.
 JupyterLab is told of them by book/jupyter/jupyter_server_config.json; what starts kernels without
-it, by JUPYTER_DEFAULT_PROVISIONER_NAME=ringtree-unix-sockets in the Makefile and conftest.py.
+it, by JUPYTER_DEFAULT_PROVISIONER_NAME=ringtree-unix-sockets, which `start_without_ports` in
+book/executed.py sets.
 """
 
 import os
@@ -38,7 +39,10 @@ class UnixSocketProvisioner(LocalProvisioner):
         if not warm.address() or cmd[:2] != [sys.executable, "-m"]:  # other options of Python would be lost
             return await super().launch_kernel(cmd, **options)
         streams = {name: options.get(name) for name in ("stdout", "stderr", "cwd")}
-        self.process = warm.Kernel(cmd[2:], env=options["env"], **streams)
+        try:
+            self.process = warm.Kernel(cmd[2:], env=options["env"], **streams)
+        except (OSError, RuntimeError):  # what kernels are forked from did not begin, and has said why, or has ended
+            return await super().launch_kernel(cmd, **options)
         self.pid = self.pgid = self.process.pid
         return self.connection_info
 

@@ -33,6 +33,10 @@ ENDED = "the process that ranks are forked from has ended: call ringtree.start a
 ONE_THREAD = {"OMP_NUM_THREADS": "1"}  # four ranks on a few cores must not fight
 
 
+class CannotFork(RuntimeError):
+    """No rank can be forked in this process, for the reason that it says."""
+
+
 class ForkServer:
     """The kernel's end of `forkserver.py`: asks, and waits for the answer.
 
@@ -74,6 +78,8 @@ class ForkServer:
         with self.lock:
             if self.hello is None:
                 self.hello = self._read(None)  # it may take long to import all
+            if "refused" in self.hello:
+                raise CannotFork(self.hello["refused"])
             self._asked += 1
             try:
                 self.process.stdin.write((json.dumps({"do": do, "number": self._asked, **request}) + "\n").encode())
@@ -107,7 +113,7 @@ class ForkServer:
             self.process.wait(5)
             with contextlib.suppress(RuntimeError, OSError):  # it removes its folder itself, unless it was killed
                 self.hello = self.hello or self._read(0)
-                if self.hello:
+                if self.hello and "folder" in self.hello:
                     shutil.rmtree(self.hello["folder"], ignore_errors=True)
         self.process.stdout.close()
 
@@ -118,10 +124,11 @@ class ForkServer:
 
 
 _server = None
+refusal = None  # why the fork server of this process did not begin: it would not the next time either
 
 
 def can_fork():
-    return sys.platform == "linux" and hasattr(os, "pidfd_open")
+    return sys.platform == "linux" and hasattr(os, "pidfd_open") and refusal is None
 
 
 def fork_server():
@@ -251,6 +258,15 @@ class SSHEngineSet(launcher.SSHEngineSetLauncher):
         return sum(self.engines[earlier] for earlier in hosts[: hosts.index(host)]) + int(i)
 
 
+def _folder_to_fork_from():
+    global refusal
+    try:
+        return fork_server().folder()
+    except CannotFork as error:
+        refusal = str(error)
+        raise
+
+
 REMOTE = {"mpi": (MPIEngineSet, "mpiexec"), "slurm": (slurm.SlurmEngineSet, "sbatch"), "ssh": (SSHEngineSet, "ssh")}
 
 
@@ -261,14 +277,14 @@ def choose(engines, size, ranks_per_node=None, asked=None):
     name, the profile folder, and whether all processes are on this machine. Raises UsageError with one sentence
     when the launcher is unknown or its command is missing.
     """
-    if engines is None:
-        engines = "fork" if can_fork() else "local"
+    if engines in (None, "fork") and can_fork():
+        with contextlib.suppress(CannotFork):
+            folder = tempfile.mkdtemp(dir=_folder_to_fork_from())
+            return {"engines": ForkedEngineSet, "controller": ForkedController}, {}, folder, True
     if engines == "fork":
-        if not can_fork():
-            raise UsageError("engines='fork' needs Linux: leave engines= out, or give engines='local'")
-        folder = tempfile.mkdtemp(dir=fork_server().folder())
-        return {"engines": ForkedEngineSet, "controller": ForkedController}, {}, folder, True
-    if engines == "local":
+        why = f"cannot be here ({refusal})" if refusal else "needs Linux"
+        raise UsageError(f"engines='fork' {why}: leave engines= out, or give engines='local'")
+    if engines in (None, "local"):
         folder = tempfile.mkdtemp(prefix="ringtree-", dir=sockets.parent())
         return {"engines": NursedEngineSet, "controller": NursedController}, {}, folder, True
     if isinstance(engines, dict):

@@ -242,7 +242,10 @@ def preload():
     os.environ["JPY_PARENT_PID"] = str(os.getpid())  # ipykernel reads it when it is imported
     forkserver = runpy.run_path(str(HERE / "forkserver.py"), run_name="forkserver")
     forkserver["search_no_neighbors"]()
-    forkserver["load"]([name for name in (*forkserver["PRELOADED"], *MORE) if name != LEFT])
+    try:
+        forkserver["load"]([name for name in (*forkserver["PRELOADED"], *MORE) if name != LEFT])
+    except SystemExit as stop:
+        sys.exit(f"{stop}: kernels are started as always, which takes longer")
     return forkserver
 
 
