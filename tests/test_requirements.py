@@ -28,6 +28,9 @@ CALLED = {
     "sphinx-book-theme",
     "py-spy",
     "mypy",
+    "ruff",
+    "check-jsonschema",
+    "zizmor",
 }
 HELD_BACK = {"jsonschema"}  # somebody else's, in a version that imports quickly: requirements.txt says why
 
