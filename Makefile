@@ -1,5 +1,7 @@
 # make book   the book, its cells executed on live ranks (SHARE_GPUS=1: several ranks a GPU; SOLUTIONS=0: none of the labs)
 # make test   everything that proves the project
+# make check  what proves a change in a minute: format, lint, types, and the tests of ground, algorithms, simulated and theory
+# make nightly   everything that is too slow for `make test`, and the steps of .github/workflows in fresh clones (WORKFLOWS=check: of one)
 # make types  check the types of the ground, theory, explain and data
 # make lab    JupyterLab on the notebooks
 # make course write what learners may have into a folder of its own (TARGET=folder, else _build/course)
@@ -38,7 +40,7 @@ NBVAL := --nbval --nbval-cell-timeout 300 --nbval-sanitize-with tests/nbval_sani
 # What kernels and ranks by the hundred import is compiled once, whatever the machine prefers.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: book test types lab labs labs-all course notebooks gpu-record lock clean distclean
+.PHONY: book test check nightly types lab labs labs-all course notebooks gpu-record lock clean distclean
 .DEFAULT_GOAL := book
 
 book: $(READY)
@@ -56,6 +58,31 @@ test: $(READY)
 
 types: $(READY)
 	@$(RUN) -m mypy
+
+# The test files of `make check`, by room. CONTRIBUTING.md has their seconds. The tests that start processes are left to `make test`.
+GROUND := collectives cost trace tables rooms workflows
+ALGORITHMS := algorithms
+SIMULATED := simulate simulate_training nccl_rules booking follow
+THEORY := cost_table lines model nccl published
+CHECKED := $(patsubst %,tests/test_%.py,$(ALGORITHMS) $(GROUND) $(SIMULATED) $(THEORY))
+
+check: $(READY)
+	@failed=0; \
+	$(RUN) -m ruff format --check . || failed=1; \
+	$(RUN) -m ruff check . || failed=1; \
+	$(RUN) -m mypy || failed=1; \
+	$(RUN) -m pytest -q -n $(WORKERS) --dist worksteal -k "not face_works_whatever" $(CHECKED) $(ARGS) || failed=1; \
+	exit $$failed
+
+# The tests that ask for RINGTREE_NIGHTLY are found by that word.
+WORKFLOWS ?=
+nightly: export RINGTREE_NIGHTLY := 1
+nightly: $(READY)
+	@failed=0; \
+	$(RUN) -m pytest -n $(WORKERS) --dist loadfile $$(grep -rl --include='test_*.py' RINGTREE_NIGHTLY tests) $(ARGS) || failed=1; \
+	$(MAKE) --no-print-directory labs-all || failed=1; \
+	[ "$(WORKFLOWS)" = none ] || $(RUN) tests/run_workflows.py $(WORKFLOWS) || failed=1; \
+	exit $$failed
 
 # The teacher's menus, which nbgrader installs, are not for learners.
 lab: export JUPYTER_CONFIG_PATH := $(CURDIR)/book/jupyter$(addprefix :,$(JUPYTER_CONFIG_PATH))

@@ -46,7 +46,16 @@ def course(tmp_path_factory):
 
 def test_the_course_has_what_learners_need_and_nothing_of_the_teachers(course):
     names = set(contents(course))
-    assert {"README.md", "_toc.yml", "Makefile", "requirements.txt", "book/welcome.md", "ringtree/__init__.py"} <= names
+    assert {
+        "README.md",
+        "LICENSE",
+        "LICENSE-text",
+        "_toc.yml",
+        "Makefile",
+        "requirements.txt",
+        "book/welcome.md",
+        "ringtree/__init__.py",
+    } <= names
     assert {path.name for path in course.glob("labs/release/*/*.ipynb")} == {path.name for path in SOURCES}
     assert {path.name for path in course.glob("notebooks/*.ipynb")} == {path.name for path in ROOT.glob("notebooks/*.ipynb")}
     assert {name.split("/")[1] for name in names if name.startswith("labs/")} == {"release"}

@@ -16,7 +16,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parent.parent
-FOLDERS = ("ringtree", "book", "notebooks", "labs", "tests", "hub", "benchmarks")
+FOLDERS = ("ringtree", "book", "notebooks", "labs", "tests", "hub", "benchmarks", "tools", "trials")
 # Not imported by any file of ours, but called by the Makefile, by _config.yml or by the notebooks' magics.
 CALLED = {
     "jupyterlab",
@@ -28,6 +28,9 @@ CALLED = {
     "sphinx-book-theme",
     "py-spy",
     "mypy",
+    "ruff",
+    "check-jsonschema",
+    "zizmor",
 }
 HELD_BACK = {"jsonschema"}  # somebody else's, in a version that imports quickly: requirements.txt says why
 

@@ -29,7 +29,7 @@ JUPYTER_CONFIG_PATH=book/jupyter .venv/bin/jupyter lab
 """
 # What is taken, by folder; of everything else, and of what is made while one works, nothing.
 TAKEN = {
-    ".": ["_config.yml", "_toc.yml", "Makefile", "pyproject.toml", "requirements.txt", "requirements*.lock"],
+    ".": ["_config.yml", "_toc.yml", "Makefile", "pyproject.toml", "requirements.txt", "requirements*.lock", "LICENSE*"],
     "book": ["**/*"],
     "tools": ["build.py", "normalise.py", "run_notebooks.py"],
     "notebooks": ["*.ipynb", "scripts/*.py"],

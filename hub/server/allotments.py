@@ -1,4 +1,4 @@
-"""A learner's server as one job of Slurm: what was chosen, its place in the queue, and where it listens. Run."""
+"""A learner's server as one job of Slurm: what was chosen, its place in the queue, and where it listens."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""What a learner may ask for: GPUs, hours, memory. The page that asks, and the check of what comes back. Run."""
+"""What a learner may ask for: GPUs, hours, memory. The page that asks, and the check of what comes back."""
 
 from dataclasses import dataclass
 from html import escape

@@ -1,4 +1,4 @@
-"""A whole hub on loopback, with two accounts, until Ctrl-C. Run.
+"""A whole hub on loopback, with two accounts, until Ctrl-C.
 
 python demo.py --course tools/course.py
 """

@@ -1,4 +1,4 @@
-"""Submissions are collected and marked: each by a job of Slurm, and the learner's text in it as a stranger. Run.
+"""Submissions are collected and marked: each by a job of Slurm, and the learner's text in it as a stranger.
 
     grade 03-deadlock-clinic            what has not been marked yet, of everybody
     grade 03-deadlock-clinic ada --again

@@ -1,4 +1,4 @@
-"""Set a server up, or take it all away again: `make hub`, `make hub-remove`. Run in Debian 12 and Ubuntu 24.04; no GPU.
+"""Set a server up, or take it all away again: `make hub`, `make hub-remove`.
 
 Every step says what it will change before anything is changed, does nothing where nothing is left to do, and can be undone.
 What was there before is noted in RECORD, so that only what this program made is removed. Homes stay.

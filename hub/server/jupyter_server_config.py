@@ -1,4 +1,4 @@
-"""A learner's Jupyter server: what a link may bring, and what counts as work. Run.
+"""A learner's Jupyter server: what a link may bring, and what counts as work.
 
 nbgitpuller clones whatever repository a link names to wherever it says. A neighbour's link, followed once, could so lay a
 program where the learner's next server starts it: here a link brings the course into its folder, and nothing else.

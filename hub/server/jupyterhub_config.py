@@ -1,4 +1,4 @@
-"""The hub of one server with several GPUs. Run.
+"""The hub of one server with several GPUs.
 
 What differs between servers comes from the environment (`make hub` writes it to /etc/ringtree-hub/environment).
 """

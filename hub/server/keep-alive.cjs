@@ -1,4 +1,4 @@
-// Loaded into the proxy before its own program: which of its connections to servers stay open. Run.
+// Loaded into the proxy before its own program: which of its connections to servers stay open.
 //
 // Those to Unix sockets, for two seconds more. configurable-http-proxy keeps its connections to TCP ports, but opens one for each
 // request to a Unix socket. Node then reports EPIPE where the other side has answered and hung up before an empty last write

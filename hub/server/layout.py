@@ -1,4 +1,4 @@
-"""The hub's folder, its course and its two programs: the same for the demo, the tests and a server. Run.
+"""The hub's folder, its course and its two programs: the same for the demo, the tests and a server.
 
 private/    what only root reads: the database, the cookies' and the proxy's secrets
 proxy/      the socket at which the hub directs the proxy

@@ -1,4 +1,4 @@
-"""What Slurm must know of this machine, looked up and filled into its three files. Run."""
+"""What Slurm must know of this machine, looked up and filled into its three files."""
 
 import glob
 import re

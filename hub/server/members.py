@@ -1,4 +1,4 @@
-"""Who may log in: the system's users in one group, by their passwords. Run."""
+"""Who may log in: the system's users in one group, by their passwords."""
 
 import grp
 import pwd

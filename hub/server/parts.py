@@ -1,4 +1,4 @@
-"""A whole hub in one folder: munge, Slurm's two daemons, the proxy and the hub, as children of this process. Run.
+"""A whole hub in one folder: munge, Slurm's two daemons, the proxy and the hub, as children of this process.
 
 `make hub-demo` and `make test-hub` start it so; on a server, systemd starts the same parts.
 """

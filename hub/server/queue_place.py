@@ -1,4 +1,4 @@
-"""Where a waiting job stands in Slurm's queue, in words for the learner who waits. Run."""
+"""Where a waiting job stands in Slurm's queue, in words for the learner who waits."""
 
 from math import ceil
 

@@ -1,4 +1,4 @@
-"""The hub of a cluster that has Slurm already: hub/server's, but its servers are on the nodes. Run.
+"""The hub of a cluster that has Slurm already: hub/server's, but its servers are on the nodes.
 
 What differs between clusters comes from the environment: what ../server/jupyterhub_config.py reads, and
 

@@ -1,4 +1,4 @@
-"""A learner's server as a job on a node of a cluster, reached over the network with TLS in both directions. Run."""
+"""A learner's server as a job on a node of a cluster, reached over the network with TLS in both directions."""
 
 from pathlib import Path
 

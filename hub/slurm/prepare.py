@@ -1,4 +1,4 @@
-"""Prepare the hub of a cluster that has Slurm: its folder, course, certificates, settings and two units of systemd. Run.
+"""Prepare the hub of a cluster that has Slurm: its folder, course, certificates, settings and two units of systemd.
 
     python prepare.py --state /shared/ringtree-state --course tools/course.py --gpus 8
 

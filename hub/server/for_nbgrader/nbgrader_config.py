@@ -1,4 +1,4 @@
-"""nbgrader on the hub, for everybody: where the exchange is, and that no submission is executed but by a stranger. Run.
+"""nbgrader on the hub, for everybody: where the exchange is, and that no submission is executed but by a stranger.
 
 What a teacher's course says in its own folder comes on top of this.
 """
