@@ -19,6 +19,7 @@ from ringtree.errors import UsageError
 __all__ = ["compute", "inside", "lasting", "noted_by"]
 
 _here = threading.local()  # .clock: (seconds, label) of the simulation that runs in this thread
+_refuse = []  # of the simulations that run in this process, the outermost first: what refuses a thread of a program's own
 _latest = {}  # "noted": the latest that notes spans; "lasting": the latest emulated link
 
 
@@ -40,6 +41,8 @@ def compute(seconds: float, label: str = "", work=None):
     if clock is not None:
         clock(seconds, label)
         return None
+    if _refuse:
+        _refuse[-1]()
     start = time.monotonic()
     result = work() if work is not None else None
     if work is None or _of("lasting"):
@@ -50,14 +53,18 @@ def compute(seconds: float, label: str = "", work=None):
 
 
 @contextlib.contextmanager
-def inside(clock):
-    """While this is open, `compute` in this thread calls clock(seconds, label)."""
+def inside(clock, refuse=None):
+    """While this is open, `compute` in this thread calls clock(seconds, label), and refuse() in another one."""
     before = getattr(_here, "clock", None)
     _here.clock = clock
+    if refuse:
+        _refuse.append(refuse)
     try:
         yield
     finally:
         _here.clock = before
+        if refuse:
+            _refuse.remove(refuse)
 
 
 def noted_by(notes) -> None:

@@ -53,6 +53,42 @@ def heard_from_below(notebook, number):
     return False
 
 
+@pytest.mark.parametrize(
+    "deed",
+    [
+        "builtins.print = None",
+        "del builtins.print",
+        "builtins.print = lambda *_, **__: None",
+        "builtins.setattr = builtins.callable = builtins.vars = builtins.print = None",
+        "print = None",
+        "print = 3",
+        "os.dup2 = os.fstat = threading.Thread = None",
+        "sys.stdout.write = None",
+        "sys.stdout.flush = None",
+        "sys.stdout.close = None",
+        "sys.stdout.pub_thread = None",
+        "sys.stdout.write = lambda *_: 0; builtins.print = 7",
+    ],
+)
+def test_a_rank_whose_print_was_replaced_has_it_back_in_the_next_cell(notebook, deed):
+    first = notebook.run(f"%%px --timeout 20\nimport builtins, os, sys, threading\n{deed}")
+    assert first.error in (None, "RankError"), first.message
+    assert notebook.run("%%px --timeout 20\nprint('said', rank)").text == HEARD
+
+
+def test_a_print_that_a_reader_defines_is_kept_and_so_are_variables_with_names_of_functions(notebook):
+    notebook.run("%%px\nimport builtins\nmax = 3\ndef print(*words): builtins.print('mine:', *words)")
+    assert notebook.run("%px print(max)").text == "[rank 0] mine: 3\n[rank 1] mine: 3\n"
+    notebook.run("%px del print, max")
+    assert notebook.run("%%px --timeout 20\nprint('said', rank)").text == HEARD
+
+
+def test_a_function_that_was_called_on_the_ranks_and_replaced_print_leaves_them_speaking_too(notebook):
+    notebook.run("def silence():\n    import builtins\n    del builtins.print\n    return rank")
+    assert notebook.run("ranks.call(silence, timeout=20)").shown == ["[0, 1]"]
+    assert notebook.run("%px print('said', rank)").text == HEARD
+
+
 @pytest.mark.parametrize("deed", ["sys.stdout = None", "sys.stdout = open('/dev/null', 'w'); sys.stdout.close()"])
 def test_a_function_that_was_called_on_the_ranks_leaves_them_speaking_too(notebook, deed):
     notebook.run(f"def silence():\n    import sys\n    {deed}\n    return rank")

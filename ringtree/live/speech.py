@@ -1,10 +1,16 @@
-"""Whatever a cell does to sys.stdout, sys.stderr or descriptors 1 and 2, a rank speaks again in the next cell."""
+"""Whatever a cell does to print, sys.stdout, sys.stderr or descriptors 1 and 2, a rank speaks again in the next cell."""
 
+import builtins
 import os
 import sys
-import threading
+from os import dup2, fstat  # a cell may replace what the modules have
+from os.path import samestat
+from threading import Thread
 
 from IPython import get_ipython
+
+NOT_OURS = "_", "display", "exit", "get_ipython", "input", "quit"  # builtins that IPython sets for each cell
+FIXED = "close", "pub_thread", "session"  # of a stream: attributes that nothing changes but a cell
 
 
 def keep_speech():
@@ -15,13 +21,22 @@ def keep_speech():
     descriptors = {each: os.dup(each) for each in (1, 2, *map(_copy, streams.values())) if each is not None}
     for stream in streams.values():
         stream.close = stream.flush  # one that is closed could not be opened again
+    attributes = {
+        name: {each: vars(stream)[each] for each in FIXED if each in vars(stream)} for name, stream in streams.items()
+    }
+    functions = {name: value for name, value in vars(builtins).items() if name not in NOT_OURS}
+    names, of_cells, of_sys = vars(builtins), shell.user_ns, vars(sys)
 
     def speak_again():
+        names.update(functions)  # first: all that follows needs them
+        if not callable(of_cells.get("print", print)):
+            del of_cells["print"]
+        of_sys.update(streams)
         for name, stream in streams.items():
-            setattr(sys, name, stream)
+            _undo_changes(stream, attributes[name])
         for descriptor, kept in descriptors.items():
             if not _same(descriptor, kept):
-                os.dup2(kept, descriptor)
+                dup2(kept, descriptor)
         for stream in streams.values():
             _listen_again(stream)
 
@@ -38,13 +53,21 @@ def keep_speech():
     shell.kernel.do_apply = do_apply
 
 
+def _undo_changes(stream, attributes):
+    """Take away what hides a method of the stream, and put back its attributes."""
+    own, methods = vars(stream), type(stream)
+    for name in [name for name in own if name not in attributes and callable(getattr(methods, name, None))]:
+        del own[name]
+    own.update(attributes)
+
+
 def _copy(stream):
     return getattr(stream, "_original_stdstream_copy", None)
 
 
 def _same(descriptor, kept):
     try:
-        return os.path.samestat(os.fstat(descriptor), os.fstat(kept))
+        return samestat(fstat(descriptor), fstat(kept))
     except OSError:  # closed
         return False
 
@@ -53,5 +76,5 @@ def _listen_again(stream):
     """Start the thread that reads the stream's pipe anew, where an error of the cell's making has ended it."""
     thread = getattr(stream, "watch_fd_thread", None)
     if thread is not None and not thread.is_alive():
-        stream.watch_fd_thread = threading.Thread(target=stream._watch_pipe_fd, daemon=True)
+        stream.watch_fd_thread = Thread(target=stream._watch_pipe_fd, daemon=True)
         stream.watch_fd_thread.start()

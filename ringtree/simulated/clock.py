@@ -7,10 +7,13 @@ Time never goes back: no rank asks for a message earlier than another has asked 
 """
 
 import math
+import sys
+import threading
 from functools import partial
 
 import greenlet
 
+from ringtree.simulated import faults
 from ringtree.simulated.agenda import Agenda
 
 FRUITLESS_LOOKS = 1000  # a rank that polls so often while nothing changes has nothing else to do
@@ -60,6 +63,9 @@ class Clock:
         self.running = None  # the turn of who goes on now
         self.notes = notes
         self.unstarted = []
+        self.home = threading.get_ident() if ways is greenlet else None  # where all ranks run; None: each has its thread
+        self.refused = None  # the error of a program whose own threads have called the simulator
+        self.hurry = None  # ends the run in a moment
 
     def run(self, bodies):
         """Run one function a rank until none can go on; those that still wait then have a `greenlet` that is not dead."""
@@ -105,15 +111,19 @@ class Clock:
 
         return start
 
-    def pause(self):
-        """The running rank waits: let the rank that is next go on."""
+    def pause(self, rank):
+        """`rank`, which is running, waits: let the rank that is next go on."""
         ranks = self.agenda.ranks
         turn = ranks.pop() if ranks else self.agenda.pop()  # mostly without its call
-        if turn is None:
-            self.main.switch()
-        else:
-            self.running = turn
-            self.turns[turn].go_on()
+        try:
+            if turn is None:
+                self.main.switch()
+            else:
+                self.running = turn
+                self.turns[turn].go_on()
+        except greenlet.error:
+            self.refuse_threads(rank)
+            raise
 
     def advance(self, rank, time):
         """The running rank's clock moves to `time`; ranks that are earlier go first."""
@@ -121,7 +131,26 @@ class Clock:
         turn = self.agenda.put_and_pop(time, rank.turn)
         if turn != rank.turn:
             self.running = turn
-            self.turns[turn].go_on()
+            try:
+                self.turns[turn].go_on()
+            except greenlet.error:
+                self.refuse_threads(rank)
+                raise
+
+    def refuse_threads(self, rank=None):
+        """Where the caller is a thread that the program has started: end it, and the run. rank: whose call it is, if known."""
+        if self.home is None:
+            if isinstance(threading.current_thread(), threading._DummyThread):
+                return  # torch's own, while a rank waits in backward()
+            home = self.ways.running()
+        else:
+            home = self.home
+        if threading.get_ident() == home:
+            return
+        if self.refused is None:
+            self.refused = faults.own_thread(rank and rank.number, sys._current_frames().get(home))
+            self.hurry()
+        raise SystemExit  # the one error that a thread may end with and Python prints nothing
 
     def compute(self, seconds, label):
         """The running rank has computed: its clock moves, and before it next asks for a message it has to `advance`."""
@@ -149,13 +178,13 @@ class Clock:
             # Behind all that are ready at the same time, or it would poll for ever.
             self.agenda.put(math.nextafter(rank.now, math.inf), rank.turn)
             rank.polls, rank.looks = True, 0
-            self.pause()
+            self.pause(rank)
             rank.polls = False
             return
         rank.looks += 1
         if rank.looks > FRUITLESS_LOOKS:
             rank.waiting, rank.idle = work, math.inf
-            self.pause()
+            self.pause(rank)
             rank.now, rank.waiting, rank.idle, rank.looks = rank.idle, None, None, 0
 
     def wake(self, rank, work):

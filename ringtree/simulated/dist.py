@@ -135,6 +135,7 @@ class SimulatedDist:
     def _call(self, asked, algorithm, place):
         """Run a collective: at once, or on the group's stream where it is asynchronous or others of the group still run."""
         group, rank = asked.group, self._rank
+        rank.clock.refuse_threads(rank)
         mine = self.get_rank(group)
         if mine < 0:
             return None

@@ -3,12 +3,13 @@
 import linecache
 import os
 import sys
-import threading
 
 from ringtree.collectives import call_names
 from ringtree.waits import describe_circle, describe_place, message_wait, name_ranks
 
 HERE = os.path.dirname(__file__)
+COMPUTING = os.path.join(os.path.dirname(HERE), "computing.py")
+STANDARD = os.path.dirname(os.__file__) + os.sep
 CHECKING = os.path.join(os.path.dirname(HERE), "labs")  # what calls a learner's function is no part of it
 NOT_THEIRS = HERE, CHECKING, *(os.path.join(CHECKING, each) for each in ("marking", "training"))
 
@@ -49,7 +50,9 @@ def program_steps(frame):
 
 
 def _hidden(file):
-    return os.path.dirname(file) in NOT_THEIRS or file == threading.__file__ or os.sep + "torch" + os.sep in file
+    if os.path.dirname(file) in NOT_THEIRS or file == COMPUTING or os.sep + "torch" + os.sep in file:
+        return True
+    return file.startswith(STANDARD) and "site-packages" not in file
 
 
 def caller():
@@ -207,6 +210,17 @@ def _call_text(asked):
 def wrong_peer(rank, size, peer, sends):
     what = "itself" if peer == rank else f"rank {peer!r}"
     return _misuse(rank, f"wants to {'send to' if sends else 'receive from'} {what}: give another rank, from 0 to {size - 1}")
+
+
+def own_thread(rank, home):
+    """A thread that a program has started calls the simulator. rank: None where unknown. home: the frame of the rank's thread."""
+    # Where the thread runs nothing but our call, the line is that at which the rank stands.
+    steps = program_steps(sys._getframe()) or (program_steps(home) if home else [])
+    who = "a rank" if rank is None else f"rank {rank}"
+    return ProgramError(
+        f"{who} calls the simulator in a thread that it has started itself  [{describe_place(steps[-1:])}]: on a virtual clock "
+        "a rank has one thread; make the call there, and use isend, irecv or async_op=True for what is to go on beside it"
+    )
 
 
 def no_operation(rank, op):

@@ -6,6 +6,7 @@
 """
 
 from collections import defaultdict, deque
+from threading import get_ident
 
 from ringtree.simulated import faults
 
@@ -30,7 +31,7 @@ class Work:
         rank, end = self.rank, self.end
         if end is None:
             rank.waiting = self
-            rank.clock.pause()
+            rank.clock.pause(rank)
             end = self.end
             if end > rank.now:
                 rank.now = end
@@ -83,6 +84,7 @@ class Messages:
 
     def __init__(self, clock, network, notes, guard, late, graphs=False):
         self.clock, self.agenda, self.size = clock, clock.agenda, len(clock.ranks)
+        self.home = clock.home
         self.carry = network.carry
         self.note = notes.moved if notes.wanted else None
         self.guard, self.late, self.graphs = guard, late, graphs
@@ -100,6 +102,8 @@ class Messages:
 
     def post(self, rank, operations, place):
         """Ask for halves of messages: returns their works. Where the other half is there, the message moves."""
+        if get_ident() != self.home:
+            self.clock.refuse_threads(rank)
         size, unmatched, careful = self.size, self.unmatched, self.careful
         number, new_work = rank.number, self.work
         rank.looks = 0

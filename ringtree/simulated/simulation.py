@@ -93,8 +93,9 @@ def simulate(
     issued = [[] for _ in inputs] if rules == "nccl" else None
     dists = [NcclDist(rank, messages, issued[rank.number]) if issued else SimulatedDist(rank, messages) for rank in clock.ranks]
     bodies = [_body(program, dist, entry) for dist, entry in zip(dists, inputs)]
-    with contextlib.closing(ways) if autograd else contextlib.nullcontext(), _fewer_collections():
+    with _refusing_threads(clock), contextlib.closing(ways) if autograd else contextlib.nullcontext(), _fewer_collections():
         with Deadline(seconds, autograd and ways.running) as deadline, _conditions(clock, gamma, guard, issued, mode):
+            clock.hurry = deadline.hurry
             _run(clock, bodies, messages, deadline)
     if guard is not None:
         guard.check_all_waited_for()
@@ -139,8 +140,23 @@ def _conditions(clock, gamma, guard, issued, mode):
         read=issued and (lambda: issued[clock.turns[clock.running].number].append(("read", None))),
     )
     # A rank that is left inside torch.no_grad() would hand its mode to the next one, and in the end to the caller.
-    with told, computing.inside(clock.computing), torch.set_grad_enabled(mode):
+    with told, computing.inside(clock.computing, clock.refuse_threads), torch.set_grad_enabled(mode):
         yield
+
+
+@contextlib.contextmanager
+def _refusing_threads(clock):
+    """A program whose own threads have called the simulator is told that, however its run ended."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise
+    except BaseException:
+        if clock.refused:
+            raise clock.refused from None
+        raise
+    if clock.refused:
+        raise clock.refused
 
 
 def _run(clock, bodies, messages, deadline):

@@ -43,7 +43,7 @@ class Stream(Rank):
                 work.run()
                 self.current = None
                 self._done(work)
-            self.clock.pause()
+            self.clock.pause(self)
 
     def _done(self, work):
         self.clock.advance(self, self.now)  # it may have reduced: earlier ranks go first

@@ -8,6 +8,8 @@ thread goes on at a time, and hands over where a greenlet would, so that a run i
 import sys
 import threading
 
+import greenlet
+
 PATIENCE = 1.0  # seconds in which a thread has to leave a run that is over
 
 
@@ -57,7 +59,10 @@ class Thread:
 
     def switch(self):
         """It goes on; who called this waits for its own next turn. Raises there what another has raised, if it is the main one."""
-        here, self.turns.now_on = self.turns.now_on, self
+        here = self.turns.now_on
+        if here.thread is not threading.current_thread() and not isinstance(threading.current_thread(), threading._DummyThread):
+            raise greenlet.error("a thread that takes no turns")
+        self.turns.now_on = self
         if self.thread is None:
             self.thread = threading.Thread(target=self._live, daemon=True)
             self.thread.start()
