@@ -24,7 +24,8 @@ import psutil
 import pytest
 from nbformat.v4 import new_code_cell, new_notebook
 from nbgrader.api import Gradebook
-from test_labs import ANSWERS, EXERCISES, LABS, NAMES, Notebook, learners_cells, module_of, release_of, source_of, top
+from test_labs import top
+from verdicts import ANSWERS, EXERCISES, LABS, NAMES, Notebook, learners_cells, module_of, release_of, source_of
 
 from ringtree.errors import UsageError
 from ringtree.labs.exercise import Answer
