@@ -164,7 +164,7 @@ class Ranks:
                 # while it connects; a client that connects afresh sees all engines.
                 self.client.close()
                 if time.monotonic() > until:
-                    self._raise_not_started(missing, f"not within {self.patience} s, and without a word")
+                    raise _not_started(self.folder, missing, f"not within {self.patience} s, and without a word") from None
 
     def _join(self, backend, share_gpus):
         found = self._each(joining.place, [(None if self.local else socket.gethostname(),)] * self.size)
@@ -217,15 +217,7 @@ class Ranks:
         if broken := self.diagnosis.broken(finished):
             raise RuntimeError(f"{deadline.describe_broken(broken)}; call ringtree.start again")
         if self.local and (gone := [i for i, each in sorted(_by_rank(self.cluster).items()) if not is_there(each.process)]):
-            self._raise_not_started(gone, "without a word")
-
-    def _raise_not_started(self, missing, otherwise):
-        words = self.diagnosis.last_words(missing[0]) if missing else None
-        raise RuntimeError(
-            f"{name_ranks(missing)} did not start: "
-            + (f"the last words were {words!r}" if words else otherwise)
-            + "; in a terminal `python -m ringtree.doctor` looks for what stands in the way"
-        ) from None
+            raise _not_started(self.folder, gone, "without a word")
 
     def restart(self):
         """End all ranks, whatever they are doing, and start them afresh: their variables are gone."""
@@ -242,22 +234,8 @@ class Ranks:
             with contextlib.suppress(Exception):
                 client.close()
         if cluster := getattr(self, "cluster", None):
-            self._end_processes(cluster)
+            _end_processes(cluster, self.local)
         shutil.rmtree(self.folder, ignore_errors=True)
-
-    def _end_processes(self, cluster):
-        """Kill what was forked at once; let ipyparallel end what it started elsewhere."""
-        processes = [cluster.controller, *_engines(cluster)]
-        forked = [process.pid for process in processes if isinstance(process, launchers.Forked)]
-        if forked:
-            with contextlib.suppress(RuntimeError, AttributeError):  # AttributeError: its start came to no end
-                cluster.controller.server.ask("kill", pids=forked)
-        elif self.local:
-            for process in processes:
-                with contextlib.suppress(OSError, psutil.Error):
-                    os.killpg(process.pid, signal.SIGKILL)
-        with contextlib.suppress(Exception):
-            cluster.stop_cluster_sync()
 
     def __enter__(self):
         return self
@@ -325,6 +303,30 @@ def _unpacked(packed, whose):
             f"{whose} what this notebook's kernel does not know ({error}): give numbers, strings, tensors, or lists "
             "and dicts of them"
         ) from None
+
+
+def _end_processes(cluster, local):
+    """Kill what was forked at once; let ipyparallel end what it started elsewhere."""
+    processes = [cluster.controller, *_engines(cluster)]
+    forked = [process.pid for process in processes if isinstance(process, launchers.Forked)]
+    if forked:
+        with contextlib.suppress(RuntimeError, AttributeError):  # AttributeError: its start came to no end
+            cluster.controller.server.ask("kill", pids=forked)
+    elif local:
+        for process in processes:
+            with contextlib.suppress(OSError, psutil.Error):
+                os.killpg(process.pid, signal.SIGKILL)
+    with contextlib.suppress(Exception):
+        cluster.stop_cluster_sync()
+
+
+def _not_started(folder, missing, otherwise):
+    words = last_words(folder, missing[0]) if missing else None
+    return RuntimeError(
+        f"{name_ranks(missing)} did not start: "
+        + (f"the last words were {words!r}" if words else otherwise)
+        + "; in a terminal `python -m ringtree.doctor` looks for what stands in the way"
+    )
 
 
 def _engines(cluster):
