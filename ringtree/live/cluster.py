@@ -164,7 +164,7 @@ class Ranks:
                 # while it connects; a client that connects afresh sees all engines.
                 self.client.close()
                 if time.monotonic() > until:
-                    raise _not_started(self.folder, missing, f"not within {self.patience} s, and without a word") from None
+                    self._raise_not_started(missing, f"not within {self.patience} s, and without a word")
 
     def _join(self, backend, share_gpus):
         found = self._each(joining.place, [(None if self.local else socket.gethostname(),)] * self.size)
@@ -217,7 +217,15 @@ class Ranks:
         if broken := self.diagnosis.broken(finished):
             raise RuntimeError(f"{deadline.describe_broken(broken)}; call ringtree.start again")
         if self.local and (gone := [i for i, each in sorted(_by_rank(self.cluster).items()) if not is_there(each.process)]):
-            raise _not_started(self.folder, gone, "without a word")
+            self._raise_not_started(gone, "without a word")
+
+    def _raise_not_started(self, missing, otherwise):
+        words = self.diagnosis.last_words(missing[0]) if missing else None
+        raise RuntimeError(
+            f"{name_ranks(missing)} did not start: "
+            + (f"the last words were {words!r}" if words else otherwise)
+            + "; in a terminal `python -m ringtree.doctor` looks for what stands in the way"
+        ) from None
 
     def restart(self):
         """End all ranks, whatever they are doing, and start them afresh: their variables are gone."""
@@ -318,15 +326,6 @@ def _end_processes(cluster, local):
                 os.killpg(process.pid, signal.SIGKILL)
     with contextlib.suppress(Exception):
         cluster.stop_cluster_sync()
-
-
-def _not_started(folder, missing, otherwise):
-    words = last_words(folder, missing[0]) if missing else None
-    return RuntimeError(
-        f"{name_ranks(missing)} did not start: "
-        + (f"the last words were {words!r}" if words else otherwise)
-        + "; in a terminal `python -m ringtree.doctor` looks for what stands in the way"
-    )
 
 
 def _engines(cluster):
