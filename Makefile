@@ -162,7 +162,7 @@ $(HUB)/installed: hub/server/requirements.txt $(HUB_LOCK) $(wildcard hub/server/
 
 # Package and scripts are copied, not linked to: learners may not be able to enter this folder. A hub may be running: a script is
 # moved into the old one's place, so that it is never missing, and what the new version lacks goes last.
-$(HUB)/ready: $(HUB)/installed pyproject.toml $(shell find book/jupyter hub/server hub/slurm -type f ! -name '*.pyc'; find ringtree -name '*.py' -o -name '*.pyi' -o -name '*.csv' -o -name '*.js' -o -name '*.css' -o -name '*.txt')
+$(HUB)/ready: $(HUB)/installed pyproject.toml $(shell find book/jupyter hub/server hub/slurm -type f ! -name '*.pyc'; find ringtree -name '*.py' -o -name '*.pyi' -o -name '*.pyi' -o -name '*.csv' -o -name '*.js' -o -name '*.css' -o -name '*.txt')
 	@rm -rf $(HUB)/source && mkdir -p $(HUB)/source && cp -r pyproject.toml ringtree $(HUB)/source
 	@$(HUB_RUN) -m pip install --quiet --disable-pip-version-check --no-deps --force-reinstall $(HUB)/source
 	@rm -rf $(HUB)/source $(HUB)/new && mkdir $(HUB)/new && touch -d "1 second ago" $(HUB)/begun
