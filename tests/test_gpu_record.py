@@ -154,7 +154,7 @@ def test_an_interrupt_keeps_the_cells_that_were_run_within_a_time(tmp_path, work
         write_notebook(tmp_path / f"{name}.ipynb", ("print(1)", "differs\n"), ("import time; time.sleep(300)", ""))
     words = ["--dry", "--only", "notebooks", "--workers", str(workers), "--within", "200"]
     notebooks = ["--notebooks", str(tmp_path / "a.ipynb"), str(tmp_path / "b.ipynb")]
-    command, env = [sys.executable, "book/gpu_record.py", *words, *notebooks], {**os.environ, "TMPDIR": str(tmp_path)}
+    command, env = [sys.executable, "tools/gpu_record.py", *words, *notebooks], {**os.environ, "TMPDIR": str(tmp_path)}
     with subprocess.Popen(command, cwd=ROOT, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as going:
         try:
             assert next(line for line in going.stderr if "cell 0: " in line)

@@ -7,7 +7,7 @@ in vain. Unix sockets in a folder of the kernel's own have no such gap. Nor can 
 machine connect to them, as they can to the ports, where whoever listens reads all outputs.
 JupyterLab is told of them by book/jupyter/jupyter_server_config.json; what starts kernels without
 it, by JUPYTER_DEFAULT_PROVISIONER_NAME=ringtree-unix-sockets, which `start_without_ports` in
-book/executed.py sets.
+book/ext/executed.py sets.
 """
 
 import os
