@@ -7,10 +7,8 @@ imports one room of this package pays for that room alone.
 """
 
 import importlib
-import pkgutil
 import re
 import sys
-from importlib.util import find_spec
 from types import ModuleType
 
 from ringtree.errors import MissingPackage
@@ -45,7 +43,8 @@ class Package(ModuleType):
 def names(package: str):
     """Return `__getattr__`, `__dir__` and `__all__` for a package, from its stub."""
     module = sys.modules[package]
-    places = read((pkgutil.get_data(package, "__init__.pyi") or b"").decode())
+    spec = vars(module)["__spec__"]
+    places = read(spec.loader.get_data(spec.origin + "i").decode())
     vars(module)["__late__"] = {name for name, place in places.items() if place != package}
     module.__class__ = Package
 
@@ -77,6 +76,8 @@ def read(stub: str) -> dict[str, str]:
 
 def need(what: str, *packages: str):
     """Raise an error that says which `pip install` brings a package that `what` needs and does not find."""
+    from importlib.util import find_spec  # most packages never ask
+
     for package in packages:
         if find_spec(package) is None:
             raise MissingPackage(what, package, EXTRAS[package])

@@ -11,6 +11,6 @@ with an interval or with the reason why it cannot be said. In Python:
     open("cluster.html", "w").write(report.page())
 """
 
-from ringtree.explain.report import Explanation, explain
+from ringtree import late
 
-__all__ = ["Explanation", "explain"]
+__getattr__, __dir__, __all__ = late.names(__name__)

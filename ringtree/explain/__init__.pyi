@@ -1,0 +1,1 @@
+from ringtree.explain.report import Explanation as Explanation, explain as explain
