@@ -68,7 +68,9 @@ def with_torch(tmp_path_factory, wheel, pins):
 
 
 def pip(*words):
-    done = subprocess.run([sys.executable, "-m", "pip", *map(str, words)], capture_output=True, text=True, timeout=600, cwd="/")
+    done = subprocess.run(
+        [sys.executable, "-m", "pip", *map(str, words)], env=OUTSIDE, capture_output=True, text=True, timeout=600, cwd="/"
+    )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
 
 
