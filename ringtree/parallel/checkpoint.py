@@ -10,12 +10,10 @@ import torch
 
 def save(path, step, net, optimizer):
     """Call it on one rank, after `step`. There is always a whole checkpoint at `path`, the old one or the new."""
-    torch.save(
-        {"step": step, "net": net.state_dict(), "optimizer": optimizer.state_dict()}, f"{path}.new"
-    )
-    os.replace(
-        f"{path}.new", path
-    )  # at once: who is killed while writing has not touched the old one
+    held = {"step": step, "net": net.state_dict(), "optimizer": optimizer.state_dict()}
+    torch.save(held, f"{path}.new")
+    # At once: a process that is killed while it writes has not touched the old file.
+    os.replace(f"{path}.new", path)
 
 
 def resume(path, net, optimizer):

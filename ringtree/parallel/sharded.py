@@ -201,7 +201,6 @@ class ZeRO3:
         self.gradients.finish()
         self.optimizer.step()
         self.optimizer.zero_grad()
-        for flat in [
-            *self.gathers
-        ]:  # what a forward pass without a backward pass has left is old now
+        # What a forward pass without a backward pass has left is old now.
+        for flat in [*self.gathers]:
             self._drop(flat)
