@@ -10,6 +10,7 @@ NVIDIA GPU, makes the files; what was not measured on a GPU is refused. Times ar
 
 from __future__ import annotations
 
+import textwrap
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +22,7 @@ from ringtree.units import binary_text, count_text, seconds_text
 FOLDER = Path(__file__).parent / "tables" / "recordings"
 KIND = "ringtree recording"
 COMMAND = "make gpu-record"
+PAGE_WIDTH = 90  # letters of a line that a page shows whole
 GPU, DRY = "GPU", "dry run"
 
 # Every recording: what it is, and its columns.
@@ -44,8 +46,8 @@ TYPES = {column: dtype for dtype, columns in NUMBERS.items() for column in colum
 
 # What the words of the table of "pairing" mean.
 PAIRING_WORDS = (
-    "lazy: no device_id; eager: with device_id; connected: eager, after a message between every two ranks",
-    "in …: hangs, held on the host in that call; at the read: hangs, waiting for the GPU; fails: raises",
+    "lazy: no device_id; eager: with device_id; connected: eager, after a message of each pair",
+    "in …: hangs on the host, in that call; at the read: hangs, waiting for the GPU; fails: raises",
 )
 
 # What an asking rank should have got, where a program of "pairing" may end with wrong data.
@@ -88,10 +90,11 @@ class Recording:
         about, told = RECORDINGS[self.name][0], self.provenance
         if not self:
             return f"{about}:\nthis recording is still to be made, by `{COMMAND}` on a machine with an NVIDIA GPU."
-        return (
-            f"{about}. Recorded {told['date'][:10]} with {where(told)}, NCCL {told['nccl']}, PyTorch {told['torch']}, "
-            f"CUDA {told['cuda']}, driver {told['driver']}, by `{told['command']}`.\n{rows_text(self.name, self.frame)}"
+        made = (
+            f"Recorded {told['date'][:10]} with {where(told)}, NCCL {told['nccl']}, PyTorch {told['torch']}, "
+            f"CUDA {told['cuda']}, driver {told['driver']}, by `{told['command']}`."
         )
+        return "\n".join([f"{about}.", *textwrap.wrap(made, PAGE_WIDTH), rows_text(self.name, self.frame)])
 
     __repr__ = __str__
 
@@ -195,4 +198,5 @@ def _outcome(row) -> str:
     told = [each.partition(": ")[2] for each in row.ranks.split("; ")]
     calls = [each.removeprefix("held in ") for each in told if each.startswith("held in ")]
     calls = ["the batch" if each == "batch_isend_irecv" else each for each in calls]
-    return f"in {', '.join(dict.fromkeys(calls))}" if calls else "at the read"
+    calls = [*dict.fromkeys(calls)]
+    return f"in {calls[0]}" if len(calls) == 1 else "in both calls" if calls else "at the read"
