@@ -141,7 +141,8 @@ def of_lab(lab):
 
 @functools.cache
 def _package():
-    return b"".join(path.read_bytes() for path in sorted((ROOT / "ringtree").rglob("*.py")))
+    files = (path for path in sorted((ROOT / "ringtree").rglob("*")) if path.is_file() and "__pycache__" not in path.parts)
+    return b"".join(path.read_bytes() for path in files)
 
 
 def fingerprint(lab):
