@@ -6,8 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ringtree import algorithms
-from ringtree.cost import Link
-from ringtree.theory import schedules
+from ringtree.theory import forms, schedules
 from ringtree.theory.schedules import lg
 
 __all__ = ["ALGORITHMS", "Algorithm", "find", "row_of"]
@@ -49,120 +48,15 @@ def row_of(program) -> Algorithm | None:
     return next((row for row in ALGORITHMS if program in (row.program, row.name)), None)
 
 
-def _always(p, count, options):
-    return True
-
-
-def _whole(p, count, options):
-    return count % p == 0
-
-
-def _power(p, count, options):
-    return p & (p - 1) == 0
-
-
-def _power_whole(p, count, options):
-    return _power(p, count, options) and count % p == 0
-
-
-def _kept_larger(p, count, options):
-    return count % p == 0 and (options["root"] == 0 or _power(p, count, options))
-
-
-def _whole_chunks(p, count, options):
-    return p > 1 and count % options["chunks"] == 0
-
-
-def _form(rounds, moved, reduced=lambda p, o: 0):
-    """rounds·α + moved·nβ + reduced·nγ, all three functions of (p, options)."""
-
-    def form(p, n, link, gamma, options):
-        return rounds(p, options) * link.alpha + n * (moved(p, options) * link.beta + reduced(p, options) * gamma)
-
-    return form
-
-
-def _part(p, o):
-    return (p - 1) / p
-
-
-def _twice_part(p, o):
-    return 2 * (p - 1) / p
-
-
-def _others(p, o):
-    return p - 1
-
-
-def _doublings(p, o):
-    return lg(p)
-
-
-def _steps_of_chain(p, o):
-    return p - 2 + o["chunks"]
-
-
-def _chunks_of_chain(p, o):
-    return (p - 2 + o["chunks"]) / o["chunks"]
-
-
-def _floor(p):
-    return p.bit_length() - 1
-
-
-def _folds(p):
-    return p & (p - 1) > 0
-
-
-def _power_part(p):
-    return 1 - 1 / (1 << _floor(p))
-
-
-def _nodes_power_whole(p, count, options):
-    r = options["ranks_per_node"]
-    return p % r == 0 and _power(r, count, options) and _power_whole(p, count, options)
-
-
-def _nodes_power(p, count, options):
-    r = options["ranks_per_node"]
-    return p % r == 0 and _power(p // r, count, options)
-
-
-def _links(machine):
-    """Inside a node and between nodes."""
-    return (machine, machine) if isinstance(machine, Link) else (machine.inside, machine.between or machine.inside)
-
-
-def _two_level_form(across):
-    """across: the form of what every chunk takes between nodes."""
-
-    def form(p, n, machine, gamma, options):
-        r, (inside, between) = options["ranks_per_node"], _links(machine)
-        halving = _form(lambda r, o: 2 * lg(r), _twice_part, _part)
-        return halving(r, n, inside, gamma, options) + across(p // r, n / r, between, gamma, options)
-
-    return form
-
-
-def _leader_form(p, n, machine, gamma, options):
-    r, (inside, between) = options["ranks_per_node"], _links(machine)
-    return lg(r) * (2 * inside.time(n) + n * gamma) + lg(p // r) * (between.time(n) + n * gamma)
-
-
-def _hierarchical_form(p, n, machine, gamma, options):
-    r, (inside, between) = options["ranks_per_node"], _links(machine)
-    return 2 * (r - 1) * inside.time(n / r) + 2 * (p // r - 1) * between.time(n / p) + (p - 1) / p * n * gamma
-
-
-A, S = algorithms, schedules
+A, F, S = algorithms, forms, schedules
 ALGORITHMS = [
     Algorithm(
         "broadcast",
         A.flat_broadcast,
         lambda p, n, i, o: S.one_by_one(p, o["root"], lambda other: n),
         "(p−1)(α + nβ)",
-        _form(_others, _others),
-        _always,
+        F.form_of(F.others, F.others),
+        F.always,
         "chan2007",
     ),
     Algorithm(
@@ -170,8 +64,8 @@ ALGORITHMS = [
         A.mst_broadcast,
         lambda p, n, i, o: S.down(p, o["root"], lambda half: n),
         "⌈lg p⌉(α + nβ)",
-        _form(_doublings, _doublings),
-        _always,
+        F.form_of(F.doublings, F.doublings),
+        F.always,
         "chan2007",
     ),
     Algorithm(
@@ -179,8 +73,8 @@ ALGORITHMS = [
         A.chain_broadcast,
         lambda p, n, i, o: S.chain_broadcast(p, o["root"], S.cut(n, o["chunks"], i)),
         "(p−2+k)(α + n/k·β)",
-        _form(_steps_of_chain, _chunks_of_chain),
-        _whole_chunks,
+        F.form_of(F.steps_of_chain, F.chunks_of_chain),
+        F.chunks_divide_n,
         "chan2007",
     ),
     Algorithm(
@@ -188,8 +82,8 @@ ALGORITHMS = [
         A.scatter_all_gather_broadcast,
         S.scatter_all_gather_broadcast,
         "(lg p + p−1)α + 2(p−1)/p·nβ",
-        _form(lambda p, o: lg(p) + p - 1, _twice_part),
-        _power_whole,
+        F.form_of(lambda p, o: lg(p) + p - 1, F.twice_part),
+        F.a_power_of_two_divides_n,
         "chan2007",
     ),
     Algorithm(
@@ -197,8 +91,8 @@ ALGORITHMS = [
         A.flat_reduce,
         lambda p, n, i, o: S.one_by_one(p, o["root"], lambda other: n, True, True),
         "(p−1)(α + nβ + nγ)",
-        _form(_others, _others, _others),
-        _always,
+        F.form_of(F.others, F.others, F.others),
+        F.always,
         "chan2007",
     ),
     Algorithm(
@@ -206,8 +100,8 @@ ALGORITHMS = [
         A.mst_reduce,
         lambda p, n, i, o: S.up(p, o["root"], lambda half: n, True),
         "⌈lg p⌉(α + nβ + nγ)",
-        _form(_doublings, _doublings, _doublings),
-        _always,
+        F.form_of(F.doublings, F.doublings, F.doublings),
+        F.always,
         "chan2007",
     ),
     Algorithm(
@@ -215,8 +109,8 @@ ALGORITHMS = [
         A.chain_reduce,
         S.chain_reduce,
         "(p−2+k)(α + n/k·(β + γ))",
-        _form(_steps_of_chain, _chunks_of_chain, _chunks_of_chain),
-        _whole_chunks,
+        F.form_of(F.steps_of_chain, F.chunks_of_chain, F.chunks_of_chain),
+        F.chunks_divide_n,
         "chan2007",
     ),
     Algorithm(
@@ -224,8 +118,8 @@ ALGORITHMS = [
         A.rabenseifner_reduce,
         S.rabenseifner_reduce,
         "2 lg p·α + 2(p−1)/p·nβ + (p−1)/p·nγ",
-        _form(lambda p, o: 2 * lg(p), _twice_part, _part),
-        _power_whole,
+        F.form_of(lambda p, o: 2 * lg(p), F.twice_part, F.part),
+        F.a_power_of_two_divides_n,
         "thakur2005",
     ),
     Algorithm(
@@ -233,8 +127,8 @@ ALGORITHMS = [
         A.flat_scatter,
         lambda p, n, i, o: S.one_by_one(p, o["root"], S.cut(n, p, i).__getitem__),
         "(p−1)α + (p−1)/p·nβ",
-        _form(_others, _part),
-        _whole,
+        F.form_of(F.others, F.part),
+        F.p_divides_n,
         "chan2007",
     ),
     Algorithm(
@@ -242,8 +136,8 @@ ALGORITHMS = [
         A.mst_scatter,
         lambda p, n, i, o: S.down(p, o["root"], S.scatter_lengths(p, n, i)),
         "⌈lg p⌉α + (p−1)/p·nβ",
-        _form(_doublings, _part),
-        _kept_larger,
+        F.form_of(F.doublings, F.part),
+        F.root_keeps_larger_half,
         "chan2007",
     ),
     Algorithm(
@@ -251,8 +145,8 @@ ALGORITHMS = [
         A.flat_gather,
         lambda p, n, i, o: S.one_by_one(p, o["root"], S.cut(n, p, i).__getitem__, True),
         "(p−1)α + (p−1)/p·nβ",
-        _form(_others, _part),
-        _whole,
+        F.form_of(F.others, F.part),
+        F.p_divides_n,
         "chan2007",
     ),
     Algorithm(
@@ -260,8 +154,8 @@ ALGORITHMS = [
         A.mst_gather,
         lambda p, n, i, o: S.up(p, o["root"], S.scatter_lengths(p, n, i)),
         "⌈lg p⌉α + (p−1)/p·nβ",
-        _form(_doublings, _part),
-        _kept_larger,
+        F.form_of(F.doublings, F.part),
+        F.root_keeps_larger_half,
         "chan2007",
     ),
     Algorithm(
@@ -269,8 +163,8 @@ ALGORITHMS = [
         A.ring_all_gather,
         lambda p, n, i, o: S.ring([range(p)], [S.cut(n, p, i)]),
         "(p−1)α + (p−1)/p·nβ",
-        _form(_others, _part),
-        _whole,
+        F.form_of(F.others, F.part),
+        F.p_divides_n,
         "thakur2005",
     ),
     Algorithm(
@@ -278,8 +172,8 @@ ALGORITHMS = [
         A.recursive_doubling_all_gather,
         S.doubling_all_gather,
         "lg p·α + (p−1)/p·nβ",
-        _form(_doublings, _part),
-        _power_whole,
+        F.form_of(F.doublings, F.part),
+        F.a_power_of_two_divides_n,
         "thakur2005",
     ),
     Algorithm(
@@ -287,8 +181,8 @@ ALGORITHMS = [
         A.bruck_all_gather,
         S.bruck_all_gather,
         "⌈lg p⌉α + (p−1)/p·nβ",
-        _form(_doublings, _part),
-        _whole,
+        F.form_of(F.doublings, F.part),
+        F.p_divides_n,
         "bruck1997",
     ),
     Algorithm(
@@ -296,8 +190,8 @@ ALGORITHMS = [
         A.ring_reduce_scatter,
         lambda p, n, i, o: S.ring([range(p)], [S.cut(n, p, i)], -1, True),
         "(p−1)α + (p−1)/p·n(β + γ)",
-        _form(_others, _part, _part),
-        _whole,
+        F.form_of(F.others, F.part, F.part),
+        F.p_divides_n,
         "patarasuk2009",
     ),
     Algorithm(
@@ -305,8 +199,8 @@ ALGORITHMS = [
         A.recursive_halving_reduce_scatter,
         S.halving_reduce_scatter,
         "lg p·α + (p−1)/p·n(β + γ)",
-        _form(_doublings, _part, _part),
-        _power_whole,
+        F.form_of(F.doublings, F.part, F.part),
+        F.a_power_of_two_divides_n,
         "thakur2005",
     ),
     Algorithm(
@@ -314,8 +208,8 @@ ALGORITHMS = [
         A.bruck_reduce_scatter,
         S.bruck_reduce_scatter,
         "⌈lg p⌉α + (p−1)/p·n(β + γ)",
-        _form(_doublings, _part, _part),
-        _whole,
+        F.form_of(F.doublings, F.part, F.part),
+        F.p_divides_n,
         "bruck1997",
     ),
     Algorithm(
@@ -323,8 +217,8 @@ ALGORITHMS = [
         A.mst_all_reduce,
         S.mst_all_reduce,
         "⌈lg p⌉(2α + 2nβ + nγ)",
-        _form(lambda p, o: 2 * lg(p), lambda p, o: 2 * lg(p), _doublings),
-        _always,
+        F.form_of(lambda p, o: 2 * lg(p), lambda p, o: 2 * lg(p), F.doublings),
+        F.always,
         "chan2007",
     ),
     Algorithm(
@@ -332,8 +226,8 @@ ALGORITHMS = [
         A.ring_all_reduce,
         S.ring_all_reduce,
         "2(p−1)α + 2(p−1)/p·nβ + (p−1)/p·nγ",
-        _form(lambda p, o: 2 * (p - 1), _twice_part, _part),
-        _whole,
+        F.form_of(lambda p, o: 2 * (p - 1), F.twice_part, F.part),
+        F.p_divides_n,
         "patarasuk2009",
     ),
     Algorithm(
@@ -341,12 +235,12 @@ ALGORITHMS = [
         A.recursive_doubling_all_reduce,
         S.doubling_all_reduce,
         "lg p(α + nβ + nγ); else ⌊lg p⌋ + 2 messages, ⌊lg p⌋ + 1 reduced",
-        _form(
-            lambda p, o: _floor(p) + 2 * _folds(p),
-            lambda p, o: _floor(p) + 2 * _folds(p),
-            lambda p, o: _floor(p) + _folds(p),
+        F.form_of(
+            lambda p, o: F.floor_lg(p) + 2 * F.folds(p),
+            lambda p, o: F.floor_lg(p) + 2 * F.folds(p),
+            lambda p, o: F.floor_lg(p) + F.folds(p),
         ),
-        _always,
+        F.always,
         "thakur2005",
     ),
     Algorithm(
@@ -354,12 +248,12 @@ ALGORITHMS = [
         A.rabenseifner_all_reduce,
         S.rabenseifner_all_reduce,
         "2 lg p·α + 2(p−1)/p·nβ + (p−1)/p·nγ; else (2⌊lg p⌋+2)α + (2(p′−1)/p′+2)nβ + (1+(p′−1)/p′)nγ, p′ = 2^⌊lg p⌋",
-        _form(
-            lambda p, o: 2 * _floor(p) + 2 * _folds(p),
-            lambda p, o: 2 * _power_part(p) + 2 * _folds(p),
-            lambda p, o: _power_part(p) + _folds(p),
+        F.form_of(
+            lambda p, o: 2 * F.floor_lg(p) + 2 * F.folds(p),
+            lambda p, o: 2 * F.power_part(p) + 2 * F.folds(p),
+            lambda p, o: F.power_part(p) + F.folds(p),
         ),
-        lambda p, count, o: count % (1 << _floor(p)) == 0,
+        lambda p, count, o: count % (1 << F.floor_lg(p)) == 0,
         "thakur2005",
     ),
     Algorithm(
@@ -368,7 +262,7 @@ ALGORITHMS = [
         S.two_trees_all_reduce,
         "≈ 2nβ + nγ + O(lg p·α)",
         None,
-        _always,
+        F.always,
         "sanders2009",
     ),
     Algorithm(
@@ -377,7 +271,7 @@ ALGORITHMS = [
         S.chain_tree_all_reduce,
         "≈ 2nβ in a node, 4nβ between nodes",
         None,
-        _always,
+        F.always,
         "hu2025demystifying",
         S.chain_tree_time,
     ),
@@ -387,7 +281,7 @@ ALGORITHMS = [
         S.multi_tree_all_reduce,
         "≈ 2n/r·β between, r−1 times that inside nodes",
         None,
-        _always,
+        F.always,
         "hu2025demystifying",
     ),
     Algorithm(
@@ -395,8 +289,8 @@ ALGORITHMS = [
         A.two_level_halving_all_reduce,
         lambda p, n, i, o: S.two_level_all_reduce(p, n, i, o, S.rabenseifner_all_reduce),
         "2 lg r·α + 2(r−1)/r·nβ inside + 2 lg N·α + 2(N−1)/N·n/r·β between + (p−1)/p·nγ",
-        _two_level_form(_form(lambda N, o: 2 * lg(N), _twice_part, _part)),
-        _nodes_power_whole,
+        F.two_level_form(F.form_of(lambda N, o: 2 * lg(N), F.twice_part, F.part)),
+        F.powers_of_two_and_p_divides_n,
         "rabenseifner2004",
     ),
     Algorithm(
@@ -404,8 +298,8 @@ ALGORITHMS = [
         A.two_level_doubling_all_reduce,
         lambda p, n, i, o: S.two_level_all_reduce(p, n, i, o, S.doubling_all_reduce),
         "2 lg r·α + 2(r−1)/r·nβ inside + lg N(α + n/r·β) between + ((r−1)/r + lg N/r)nγ",
-        _two_level_form(_form(_doublings, _doublings, _doublings)),
-        _nodes_power_whole,
+        F.two_level_form(F.form_of(F.doublings, F.doublings, F.doublings)),
+        F.powers_of_two_and_p_divides_n,
         "thakur2005",
     ),
     Algorithm(
@@ -413,8 +307,8 @@ ALGORITHMS = [
         A.node_leader_all_reduce,
         S.node_leader_all_reduce,
         "⌈lg r⌉(2α + 2nβ + nγ) inside + lg N(α + nβ + nγ) between",
-        _leader_form,
-        _nodes_power,
+        F.leader_form,
+        F.a_power_of_two_of_nodes,
         "mpich2026smp",
     ),
     Algorithm(
@@ -422,8 +316,8 @@ ALGORITHMS = [
         A.hierarchical_ring_all_reduce,
         S.hierarchical_ring_all_reduce,
         "2(r−1)(α + n/r·β) inside + 2(N−1)(α + n/p·β) between + (p−1)/p·nγ",
-        _hierarchical_form,
-        _whole,
+        F.hierarchical_form,
+        F.p_divides_n,
         "patarasuk2009",
     ),
     Algorithm(
@@ -432,7 +326,7 @@ ALGORITHMS = [
         S.multi_ring_all_reduce,
         "≈ 2(p−1)/p·n/r·β between, r−1 times that inside nodes",
         None,
-        _always,
+        F.always,
         "hu2025demystifying",
     ),
     Algorithm(
@@ -440,8 +334,8 @@ ALGORITHMS = [
         A.pairwise_all_to_all,
         S.pairwise_all_to_all,
         "(p−1)(α + n/p·β)",
-        _form(_others, _part),
-        _whole,
+        F.form_of(F.others, F.part),
+        F.p_divides_n,
         "thakur2005",
     ),
     Algorithm(
@@ -449,8 +343,8 @@ ALGORITHMS = [
         A.bruck_all_to_all,
         S.bruck_all_to_all,
         "⌈lg p⌉(α + n/2·β)",
-        _form(_doublings, lambda p, o: lg(p) / 2),
-        _power_whole,
+        F.form_of(F.doublings, lambda p, o: lg(p) / 2),
+        F.a_power_of_two_divides_n,
         "bruck1997",
     ),
     Algorithm(
@@ -458,8 +352,8 @@ ALGORITHMS = [
         A.dissemination_barrier,
         S.dissemination_barrier,
         "⌈lg p⌉(α + nβ)",
-        _form(_doublings, _doublings),
-        _always,
+        F.form_of(F.doublings, F.doublings),
+        F.always,
         "hensgen1988",
     ),
 ]
