@@ -32,12 +32,12 @@ ifdef SOLUTIONS
 export RINGTREE_SOLUTIONS := $(SOLUTIONS)
 endif
 
-# So many at a time keep two cores busy, since each waits now and then, and hubs mostly; so they are tried.
+# Three workers and four hubs keep two cores busy, because each spends part of its time waiting. Found by trial.
 WORKERS ?= 3
 HUBS ?= 4
 NBVAL := --nbval --nbval-cell-timeout 300 --nbval-sanitize-with tests/nbval_sanitize.cfg
 
-# What kernels and ranks by the hundred import is compiled once, whatever the machine prefers.
+# Write bytecode even if the machine says not to: hundreds of kernels and ranks import the same modules.
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: book test check nightly types lab labs labs-all course notebooks gpu-record lock clean distclean

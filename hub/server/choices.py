@@ -24,7 +24,7 @@ HELP = {
     "gpus": "The labs start four ranks, which share what you take, and also run without. If too few are free, you wait in a "
     "queue and see your place.",
     "hours": "Then your server ends, whatever it does. What was saved stays.",
-    "gib": f"For notebook and ranks together: {GIB_A_GPU} at least for each GPU. Who takes more is stopped.",
+    "gib": f"For notebook and ranks together: {GIB_A_GPU} at least for each GPU. If you use more, your server is stopped.",
 }
 HELP_PART = "A part is for learning, not for timing: who shares a GPU may fill its memory and take its time."
 WIDTH = {"gpus": "col-md-6", "hours": "col-md-3", "gib": "col-md-3"}  # of twelve columns, side by side where there is room

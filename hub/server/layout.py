@@ -59,7 +59,7 @@ def make_exchange(state, teacher):
 
 
 def _give(folder, mode, account):
-    """Owner and mode of a folder, which must be one: of a link to another, that would be changed."""
+    """Set owner and mode of a folder. Fails on a symbolic link, whose target would be changed."""
     there = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         os.fchown(there, account.pw_uid, account.pw_gid)

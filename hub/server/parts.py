@@ -240,13 +240,13 @@ class Hub:
         return ["slurmctld", "-D"], self._slurm_conf()
 
     def _slurmd(self):
-        # Once more, as for the proxy: who comes under another profile, loses it too.
+        # Set again, as for the proxy: changing the AppArmor profile clears the death signal too.
         command = [*namespaces.under_leave(), "setpriv", "--pdeathsig=TERM", "--"]
         return [*command, "slurmd", "-D", "-N", self.name], self._slurm_conf()
 
     def _proxy(self):
         command = ["setpriv", f"--reuid={self.accounts.proxy}", f"--regid={self.accounts.proxy}", "--clear-groups"]
-        command += ["--pdeathsig=TERM", "--"]  # once more: whoever changes the user, loses it
+        command += ["--pdeathsig=TERM", "--"]  # set again: changing the user clears the death signal
         command += layout.proxy_command(self.folder, PYTHON, self.address)
         (self.folder / "proxy" / "api.sock").unlink(missing_ok=True)
         return command, {"CONFIGPROXY_AUTH_TOKEN": self._environment()["CONFIGPROXY_AUTH_TOKEN"], "HOME": "/nonexistent"}

@@ -74,8 +74,8 @@ def changes_and_slow_ways(report) -> Section:
         said += [f"{label(report, sweep)}: {each}" for each in found]
     said += _draws(report)
     intro = Paragraph(
-        "A longer message that is faster contradicts itself: the library took a slow way at the shorter one, and no machine "
-        "explains it. A time that rises faster than the size does began a slower way. A bend is a change to a way with more "
+        "If a longer message is faster than a shorter one, the library chose a slow algorithm for the shorter one. No fitted "
+        "machine can reproduce that. A time that rises faster than the size does began a slower way. A bend is a change to a way with more "
         "bandwidth: another algorithm, protocol or number of channels; which one, times do not say."
     )
     nothing = "No sweep has a bend, a leap or a longer message that is faster: one line fits each."

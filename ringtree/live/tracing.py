@@ -236,7 +236,7 @@ class _TracedWork:
         self._in_the_background = False
 
     def of_a_collective(self):
-        """The same work, whose wait is that of a stream where it is waited for in another thread than the program's."""
+        """Mark this work as part of a collective: a wait in a background thread then does not count as the rank's."""
         self._in_the_background = True
         return self
 

@@ -184,7 +184,7 @@ class Inherited:
 
 
 def serve(listening, folder):
-    """Fork a kernel for each who connects. Returns what a kernel is to become, in its process alone; else it does not return."""
+    """Fork a kernel for each connection. Returns only in the child, with what it was asked to run."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     forkserver = preload()
     lines, codes, server = {}, {}, os.getpid()  # file descriptor: (its socket, the kernel's process)

@@ -9,7 +9,7 @@ import torch
 
 
 def skipping(net, parts, loss_of, average, dist):
-    """Who has no rows leaves the step out. Yields the losses of this rank's own rows.
+    """A rank without rows skips the step. Yields the losses of this rank's own rows.
 
     It hangs: `average` calls all-reduces, which nobody may leave out.
     """
@@ -25,7 +25,7 @@ def skipping(net, parts, loss_of, average, dist):
 
 
 def together(net, parts, loss_of, average, dist):
-    """Who has no rows brings gradients of zero. Yields losses whose mean over ranks is that of all rows.
+    """A rank without rows brings gradients of zero. Yields losses whose mean over ranks is that of all rows.
 
     Each rank's part weighs as many rows as it has, so that the step is that of one process.
     """

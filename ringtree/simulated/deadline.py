@@ -9,7 +9,7 @@ import time
 
 from ringtree.simulated.faults import program_steps
 
-PATIENCE = 6  # times its seconds has a program at most, on a machine that mostly runs others
+PATIENCE = 6  # a program may take at most six times its limit, if the machine is busy with other work
 MOMENT = 0.2  # seconds that a run which is to end has to end by itself
 AGAIN = 1.0  # seconds after which one that has not stopped is told again: it slept, or caught what told it
 

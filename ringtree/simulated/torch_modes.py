@@ -22,7 +22,7 @@ _here = threading.local()
 
 @contextlib.contextmanager
 def within_torch():
-    """What runs in here torch does itself: no gradient flows through it, and no program has made its tensors."""
+    """Run code as torch's own: no gradients, and its tensors do not count as the program's."""
     _here.within = True
     try:
         with torch.no_grad():

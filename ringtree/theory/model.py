@@ -108,8 +108,10 @@ def closed_form(collective: str, algorithm: str, protocol: Protocol, sizes, rank
 
 
 def seconds_of_calls(collective: str, algorithm: str, sizes, ranks, nodes):
-    """`closed_form` of these calls as a function of the protocol, for who tries thousands of protocols on the same calls:
-    it takes whatever has a `Protocol`'s numbers."""
+    """Prepare `closed_form` for these calls: return a function of a protocol, for callers that try many.
+
+    It accepts any object with a `Protocol`'s attributes.
+    """
     collective = collectives.spelling(collective)
     if collective not in COLLECTIVES:
         raise ValueError(f"closed_form got {collective!r}; give one of {', '.join(COLLECTIVES)}.")

@@ -7,7 +7,7 @@ from ringtree.simulated.training import data_parallel
 
 
 def skipping(layers, dist, has_rows, **way):
-    """Who has no rows leaves the step out. has_rows: by rank, for each step whether there are any.
+    """A rank without rows skips the step. has_rows: by rank, for each step whether there are any.
 
     layers, way: of `data_parallel.step`.
     """
@@ -18,7 +18,7 @@ def skipping(layers, dist, has_rows, **way):
 
 
 def together(layers, dist, has_rows, **way):
-    """Who has no rows computes nothing, and takes part. has_rows, layers, way: as above."""
+    """A rank without rows computes nothing, and takes part. has_rows, layers, way: as above."""
     idle = [replace(layer, forward=0.0, backward=0.0) for layer in layers]
     for has in has_rows[dist.get_rank()]:
         dist.all_reduce(Sketch(1))
