@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -155,7 +156,9 @@ def test_an_interrupt_keeps_the_cells_that_were_run_within_a_time(tmp_path, work
     words = ["--dry", "--only", "notebooks", "--workers", str(workers), "--within", "200"]
     notebooks = ["--notebooks", str(tmp_path / "a.ipynb"), str(tmp_path / "b.ipynb")]
     command, env = [sys.executable, "tools/gpu_record.py", *words, *notebooks], {**os.environ, "TMPDIR": str(tmp_path)}
-    with subprocess.Popen(command, cwd=ROOT, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as going:
+    heard = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # tests that run in the background may have it ignored
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, cwd=ROOT, env=env, preexec_fn=heard, **pipes) as going:
         try:
             assert next(line for line in going.stderr if "cell 0: " in line)
             going.send_signal(signal.SIGINT)
@@ -176,6 +179,26 @@ def cut_short(monkeypatch, main, *words):
 
 def one_row(plugins):
     plugins[0].rows.append({"notebook": "a.ipynb", "cell": 0, "outcome": "passed", "report": None})
+
+
+@pytest.mark.parametrize("ends", ["raises", "goes on"])
+def test_an_interrupt_that_pytest_makes_something_else_of_is_one(monkeypatch, ends):
+    def main(arguments, plugins):
+        one_row(plugins)
+        try:
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(1)
+        except KeyboardInterrupt:
+            if ends == "raises":
+                raise TypeError("in the middle of something") from None
+            return pytest.ExitCode.TESTS_FAILED
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        rows, settings = cut_short(monkeypatch, main, "--within", "100")
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert len(rows) == 1 and settings["stopped"] == "by an interrupt, before all had run"
 
 
 def test_when_the_time_is_up_the_notebooks_stop_whatever_they_wait_for(monkeypatch):

@@ -177,12 +177,17 @@ def notebooks(stage, options) -> tuple[list[dict], dict]:
     os.environ["RINGTREE_SHARE_GPUS"] = "1" if stage.share_gpus else "0"
     paths, cells = [str(path.resolve()) for path in options.notebooks or normalise.stored_notebooks()], Cells(options.within)
     several = ["-n", str(options.workers), "--dist", "loadfile"] if options.workers > 1 else []
-    with cells.until_time_is_up():
+    with cells.until_stopped():
         try:
             ended = pytest.main([*QUIET, *NBVAL, *several, *paths], plugins=[cells])
         except (KeyboardInterrupt, pytest.exit.Exception):
             ended = pytest.ExitCode.INTERRUPTED
-    if ended not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED) and not cells.stopped:
+        except Exception:  # what is stopped in the middle of something may raise anything
+            if not (cells.interrupted or cells.stopped):
+                raise
+            ended = pytest.ExitCode.INTERRUPTED
+    whole = ended in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED) and not cells.interrupted
+    if not (whole or cells.stopped):
         cells.stopped = INTERRUPTED if cells.interrupted or ended == pytest.ExitCode.INTERRUPTED else f"by pytest: {ended!r}"
         if not (options.within and cells.rows):
             raise (
@@ -205,26 +210,28 @@ class Cells:
         self.rows, self.within, self.stopped, self.interrupted = [], within, None, False
 
     @contextlib.contextmanager
-    def until_time_is_up(self):
-        """Stop pytest, whatever it waits for, when the time is up."""
+    def until_stopped(self):
+        """Stop pytest, whatever it waits for, when the time is up or at an interrupt, and note which."""
 
         def stop(*_):
             self.stopped = f"after {self.within:.0f} s"
             pytest.exit("the time is up", returncode=pytest.ExitCode.INTERRUPTED)
 
-        before = signal.signal(signal.SIGALRM, stop)
+        def interrupt(*_):
+            self.interrupted = True
+            raise KeyboardInterrupt
+
+        handlers = {signal.SIGALRM: stop}
+        if signal.getsignal(signal.SIGINT) != signal.SIG_IGN:  # as of what runs in the background
+            handlers[signal.SIGINT] = interrupt
+        before = {signum: signal.signal(signum, handler) for signum, handler in handlers.items()}
         signal.setitimer(signal.ITIMER_REAL, self.within or 0)
         try:
             yield
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
-            signal.signal(signal.SIGALRM, before)
-
-    def pytest_keyboard_interrupt(self):
-        self.interrupted = True
-
-    def pytest_internalerror(self, excinfo):
-        self.interrupted |= excinfo.errisinstance(KeyboardInterrupt)
+            for signum, handler in before.items():
+                signal.signal(signum, handler)
 
     def pytest_runtest_logreport(self, report):
         if report.when == "call" or not report.passed:
