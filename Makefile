@@ -60,11 +60,10 @@ types: $(READY)
 	@$(RUN) -m mypy
 
 # The test files of `make check`, by room. CONTRIBUTING.md has their seconds. The tests that start processes are left to `make test`.
-GROUND := collectives cost trace tables rooms workflows
-ALGORITHMS := algorithms
-SIMULATED := simulate simulate_training nccl_rules booking follow
-THEORY := cost_table lines model nccl published
-CHECKED := $(patsubst %,tests/test_%.py,$(ALGORITHMS) $(GROUND) $(SIMULATED) $(THEORY))
+CHECKED := $(foreach name,collectives cost tables trace,tests/ground/test_$(name).py) tests/algorithms/test_algorithms.py \
+  $(foreach name,booking follow nccl_rules simulate simulate_training,tests/simulated/test_$(name).py) \
+  $(foreach name,cost_table lines model nccl published,tests/theory/test_$(name).py) \
+  $(foreach name,rooms workflows,tests/repository/test_$(name).py)
 
 check: $(READY)
 	@failed=0; \
@@ -81,7 +80,7 @@ nightly: $(READY)
 	@failed=0; \
 	$(RUN) -m pytest -n $(WORKERS) --dist loadfile $$(grep -rl --include='test_*.py' RINGTREE_NIGHTLY tests) $(ARGS) || failed=1; \
 	$(MAKE) --no-print-directory labs-all || failed=1; \
-	[ "$(WORKFLOWS)" = none ] || $(RUN) tests/run_workflows.py $(WORKFLOWS) || failed=1; \
+	[ "$(WORKFLOWS)" = none ] || $(RUN) tools/run_workflows.py $(WORKFLOWS) || failed=1; \
 	exit $$failed
 
 # The teacher's menus, which nbgrader installs, are not for learners.
@@ -96,7 +95,7 @@ labs: $(READY)
 labs-all: export RINGTREE_LABS := all
 labs-all: $(READY)
 	@failed=0; \
-	$(RUN) -m pytest -n $(WORKERS) --dist loadfile $(wildcard tests/test_labs.py tests/test_mark*.py) $(ARGS) || failed=1; \
+	$(RUN) -m pytest -n $(WORKERS) --dist loadfile $(wildcard tests/labs/test_labs.py tests/labs/test_mark*.py) $(ARGS) || failed=1; \
 	$(RUN) trials/mutate.py || failed=1; \
 	exit $$failed
 

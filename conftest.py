@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent / "book" / "ext"))
 
 import executed
 
-from ringtree.live import warm
+from ringtree.live.processes import warm
 
 executed.start_without_ports()
 

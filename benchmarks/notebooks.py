@@ -19,7 +19,7 @@ from pathlib import Path
 import nbformat
 from nbclient import NotebookClient
 
-from ringtree.live import warm
+from ringtree.live.processes import warm
 
 ROOT = Path(__file__).resolve().parent.parent
 os.environ.setdefault("JUPYTER_DEFAULT_PROVISIONER_NAME", "ringtree-unix-sockets")

@@ -1,6 +1,6 @@
 """Random rank programs of sends, receives, batches, waits and computing, to hold the simulator's clock against SimGrid's.
 
-    python benchmarks/random_programs.py [--count 200] [--store tests/simgrid.json] [--system-python /usr/bin/python3]
+    python benchmarks/random_programs.py [--count 200] [--store tests/simulated/simgrid.json] [--system-python /usr/bin/python3]
 
 A program is data: for each rank a list of steps. No rank has two messages on their way out, or two on their way in, at
 once: there SimGrid would share the bandwidth between them, where the ranks of this project have ports that carry one

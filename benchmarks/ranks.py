@@ -19,7 +19,7 @@ import tempfile
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "tests"))
-from live import Kernel
+from helpers.live import Kernel
 
 HELLO = """import torch, torch.distributed as dist
 dist.init_process_group("gloo")

@@ -14,9 +14,9 @@ from ringtree import (
 from ringtree.computing import compute as compute
 from ringtree.cost import Link as Link, Machine as Machine
 from ringtree.live.cluster import start as start
-from ringtree.live.deadline import RankDied as RankDied, RankError as RankError, RanksStuck as RanksStuck
-from ringtree.live.emulated import emulate as emulate
-from ringtree.live.tracing import shortest as shortest, traced as traced
+from ringtree.live.reports.deadline import RankDied as RankDied, RankError as RankError, RanksStuck as RanksStuck
+from ringtree.live.link.emulated import emulate as emulate
+from ringtree.live.link.tracing import shortest as shortest, traced as traced
 from ringtree.measure.timing import timed as timed
 from ringtree.simulated.faults import Deadlock as Deadlock, ProgramError as ProgramError
 from ringtree.simulated.following import follow as follow

@@ -37,7 +37,7 @@ import torch
 
 from ringtree.data import recordings
 from ringtree.errors import UsageError
-from ringtree.live.deadline import RankError
+from ringtree.live.reports.deadline import RankError
 from ringtree.measure import on_gpu
 
 NBVAL = ("--nbval", "--nbval-cell-timeout", "300", "--nbval-sanitize-with", str(ROOT / "tests" / "nbval_sanitize.cfg"))

@@ -21,7 +21,7 @@ sys.path[:0] = [str(ROOT / "book" / "ext"), str(ROOT / "tools"), str(ROOT)]
 import executed
 import normalise
 
-from ringtree.live import warm
+from ringtree.live.processes import warm
 
 under_way = set()  # processes that run notebooks; a kernel ends with its own
 

@@ -32,6 +32,13 @@ KEPT = ROOT / "_build" / "verdicts"
 LABS = ROOT / "labs"
 NAMES = labs.names()
 EXERCISES = [(lab, name) for lab in NAMES for name in module_of(lab).EXERCISES]
+
+
+def top(lab, name):
+    """The number of levels of an exercise: what a right answer reaches."""
+    return len(module_of(lab).EXERCISES[name].levels)
+
+
 ANSWERS = {lab: importlib.import_module(f"answers.{lab.replace('-', '_')}") for lab in NAMES}
 AT_ONCE = 2
 # Answers of another kind altogether: each question has to say what it expected.

@@ -144,7 +144,7 @@ def noting(log):
 
 
 def start_without_ports():
-    """Have this process's kernels do without ports (ringtree/live/kernels.py), where this package is installed.
+    """Have this process's kernels do without ports (ringtree/live/processes/kernels.py), where this package is installed.
 
     Where it is only on PYTHONPATH, Jupyter does not find its provisioner, and would say that there is no kernel.
     """

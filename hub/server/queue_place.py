@@ -2,7 +2,7 @@
 
 from math import ceil
 
-from ringtree.live.slurm_words import gpus_in, parts_in, reason, seconds_in
+from ringtree.live.processes.slurm_words import gpus_in, parts_in, reason, seconds_in
 
 # One line a job: state, number, GPUs, time left, reason.
 ASK = "squeue --noheader --states=all --sort=-p,i --format='%T|%i|%b|%L|%r'"

@@ -21,7 +21,7 @@ load_subconfig(str(HERE.parent / "server" / "jupyterhub_config.py"))  # noqa: F8
 from machine import cpus_offered
 from on_nodes import OnNode
 
-from ringtree.live.slurm_words import gpus_in
+from ringtree.live.processes.slurm_words import gpus_in
 
 STATE = Path(os.environ["RINGTREE_HUB_STATE"])
 NAME = os.environ["RINGTREE_HUB_NAME"]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ringtree.doctor import system
 from ringtree.doctor.finding import fine, note, wrong
-from ringtree.live import sockets
+from ringtree.live.processes import sockets
 from ringtree.units import binary_text, count_text
 
 RANK_MEMORY = 110e6  # bytes that an idle rank takes, a quarter of a learner's 470 MB with server and kernel (20 at once)

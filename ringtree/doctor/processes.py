@@ -8,10 +8,10 @@ from pathlib import Path
 
 from ringtree.doctor import system
 from ringtree.doctor.finding import fine, note, wrong
-from ringtree.live import sockets
+from ringtree.live.processes import sockets
 from ringtree.units import count_text
 
-WATCHED = re.compile(r"/ringtree/live/(?:forkserver|nanny)\.py$")
+WATCHED = re.compile(r"/ringtree/live/processes/(?:forkserver|nanny)\.py$")
 STOCK = ("ipyparallel.engine", "ipyparallel.controller")
 
 

@@ -5,7 +5,7 @@ import shutil
 import subprocess
 
 from ringtree.doctor.finding import fine, note, wrong
-from ringtree.live.slurm_words import gpus_allotted, seconds_in
+from ringtree.live.processes.slurm_words import gpus_allotted, seconds_in
 from ringtree.units import count_text
 
 SOON = 600  # seconds

@@ -9,7 +9,7 @@ from matplotlib.patches import Patch, Rectangle
 from ringtree.draw.picture import Picture, picture
 from ringtree.draw.style import INK, PAPER, RANK_COLOURS, WIDE, figure, headline, letters, narrow, styled
 from ringtree.errors import UsageError
-from ringtree.simulated.training.pipeline import action_of, held
+from ringtree.simulated.sketches.pipeline import action_of, held
 from ringtree.trace import Trace
 from ringtree.units import count_text
 
@@ -24,7 +24,7 @@ BAR, STRIP = 0.46, 0.32  # heights of the boxes and of the strip under them, in 
 
 @styled
 def pipeline(traces: Trace | Mapping[str, Trace], *, title: str = "") -> Picture:
-    """Draw traces of `simulated.training.pipeline`, under each other on one time axis.
+    """Draw traces of `simulated.sketches.pipeline`, under each other on one time axis.
 
     traces: a `Trace`, or a dict from name to `Trace`. Each rank is a row of boxes, a micro-batch's number in each; those of
     a rank's second stage are pale. The strip below is how many micro-batches the rank holds, at the right the most; with

@@ -10,7 +10,7 @@ import cloudpickle
 from ringtree.labs import onrank
 from ringtree.labs.comparing import difference
 from ringtree.labs.exercise import complain
-from ringtree.live import deadline
+from ringtree.live.reports import deadline
 
 
 class Examination:

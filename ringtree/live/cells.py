@@ -14,7 +14,9 @@ from IPython.core import error
 from IPython.display import publish_display_data
 
 from ringtree.errors import UsageError
-from ringtree.live import cluster, deadline, launchers
+from ringtree.live import cluster
+from ringtree.live.processes import launchers
+from ringtree.live.reports import deadline
 
 TELL_AFTER = 2.0  # seconds before a long cell says which ranks have finished
 MOST_TEXT = 1_000_000  # characters a rank; the Jupyter server drops what comes faster

@@ -23,8 +23,10 @@ from IPython import get_ipython
 from IPython.display import display
 
 from ringtree.errors import UsageError
-from ringtree.live import deadline, joining, launchers, placement
-from ringtree.live.diagnosis import Diagnosis, is_there, stack_file
+from ringtree.live import joining, placement
+from ringtree.live.processes import launchers
+from ringtree.live.reports import deadline
+from ringtree.live.reports.diagnosis import Diagnosis, is_there, stack_file
 from ringtree.waits import name_ranks
 
 ENGINES_READY_SECONDS = 60  # for engines of this machine

@@ -13,8 +13,8 @@ import socket
 import psutil
 from IPython import get_ipython
 
-from ringtree.live import frames, speech, whereabouts, works
-from ringtree.live.slurm_words import gpus_allotted
+from ringtree.live.processes.slurm_words import gpus_allotted
+from ringtree.live.reports import frames, speech, whereabouts, works
 
 _store = None  # must live as long as the rank
 
@@ -107,7 +107,7 @@ def join(rank, size, device, environment, interface, file, backend, timeout, sta
 
     interface: the card at which this host reaches the others, or loopback where all ranks share one host.
     file: where ranks meet, in a folder that nobody else can open; None where they met at a store.
-    Returns the numbers of the threads that `ringtree.live.diagnosis` looks at.
+    Returns the numbers of the threads that `ringtree.live.reports.diagnosis` looks at.
     """
     import torch
     import torch.distributed as dist

@@ -290,7 +290,7 @@ def _expected(tuning, call, capability):
 
 def hangs(stage, quick=False):
     """Where an unpaired recv hangs, as the ranks' own report says: as the group's first call, and as a later one."""
-    from ringtree.live.deadline import RanksStuck
+    from ringtree.live.reports.deadline import RanksStuck
 
     rows, seconds, cases = [], 1.0 if quick else 20.0, [("recv as the first call", False), ("recv after an all_reduce", True)]
     with stage.start() as ranks:

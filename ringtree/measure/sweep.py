@@ -180,7 +180,7 @@ class LiveRanks:
     interruptible = True
 
     def __init__(self, ranks, timeout=None):
-        from ringtree.live.deadline import RankError
+        from ringtree.live.reports.deadline import RankError
 
         self.failures = (RankError,)
         self.ranks, self.timeout = ranks, timeout

@@ -245,7 +245,7 @@ def _surroundings(call, dist, link, device):
     real = torch.distributed
     check_link(call, link)
     if link is not None:
-        from ringtree.live.emulated import emulate
+        from ringtree.live.link.emulated import emulate
 
         return emulate(real, link), torch.device("cpu")
     if device is None:

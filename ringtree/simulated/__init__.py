@@ -14,7 +14,7 @@ Who does what in a run:
     guard, torch_modes   buffers in flight; what a program does to its tensors
     faults, deadline     what is wrong, in words; a program that does not end
     nccl_calls, nccl_rules      what a program issued; whether it would end by NCCL's rules too
-    training             steps of training as rank programs
+    sketches             steps of training as rank programs
 """
 
 from ringtree import late

@@ -1,4 +1,4 @@
-from ringtree.simulated import training as training
+from ringtree.simulated import sketches as sketches
 from ringtree.simulated.faults import Deadlock as Deadlock, ProgramError as ProgramError
 from ringtree.simulated.following import Followed as Followed, follow as follow
 from ringtree.simulated.simulation import Simulation as Simulation, simulate as simulate

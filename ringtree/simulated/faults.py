@@ -11,7 +11,7 @@ HERE = os.path.dirname(__file__)
 COMPUTING = os.path.join(os.path.dirname(HERE), "computing.py")
 STANDARD = os.path.dirname(os.__file__) + os.sep
 CHECKING = os.path.join(os.path.dirname(HERE), "labs")  # what calls a learner's function is no part of it
-NOT_THEIRS = HERE, CHECKING, *(os.path.join(CHECKING, each) for each in ("marking", "training"))
+NOT_THEIRS = HERE, CHECKING, *(os.path.join(CHECKING, each) for each in ("marking", "harnesses"))
 
 
 class ProgramError(Exception):

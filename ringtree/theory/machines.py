@@ -58,7 +58,7 @@ _RESTARTS = 4
 # How far a whole world is missed, as a logarithm, by fits to one or two others, which cannot try themselves on a third.
 _ANOTHER_WORLD = 0.3
 # What part of the times of published worlds lay in the 90 % interval of a fit that had not seen the world, counted in
-# tests/test_intervals.py: fitted to three worlds or more (V100, A100, GH200, CPUs), the worst of these worlds, fitted to
+# tests/theory/test_intervals.py: fitted to three worlds or more (V100, A100, GH200, CPUs), the worst of these worlds, fitted to
 # two worlds, and fitted to one world of the other kind (one node for several, or several for one: B200).
 HELD = {"three or more": 0.94, "the worst": 0.75, "two": 0.90, "one": 0.58}
 

@@ -97,7 +97,7 @@ def hub():
 
 @pytest.fixture(scope="session")
 def chromium(hub):
-    import browser
+    from helpers import browser
     from playwright.sync_api import sync_playwright
 
     if not browser.find_chromium():

@@ -3,7 +3,7 @@
 import os
 
 import pytest
-from test_requirements import BELOW, HUB, HUB_LOCKED, pulled_in, refused_by
+from helpers.requirements import BELOW, HUB, HUB_LOCKED, pulled_in, refused_by
 
 reason = "the hub's packages are in its own environment: `make test-hub`"
 pytestmark = pytest.mark.skipif("RINGTREE_HUB" not in os.environ, reason=reason)

@@ -13,7 +13,7 @@ from ringtree.labs.harnesses import pipeline as harnesses
 from ringtree.labs.inputs import drawn
 from ringtree.parallel import pipeline as by_hand
 from ringtree.simulated import Deadlock, Sketch, simulate
-from ringtree.simulated.training import pipeline as sketched
+from ringtree.simulated.sketches import pipeline as sketched
 from ringtree.units import count_text, seconds_text
 
 TITLE = "Pipeline"

@@ -27,7 +27,7 @@ from traitlets import Float, Integer, List, Unicode
 
 from ringtree.errors import UsageError
 from ringtree.labs.release import CHECK
-from ringtree.live import sockets
+from ringtree.live.processes import sockets
 
 MARKED = "RINGTREE_GRADING"  # in the environment of all that a grading kernel starts
 

@@ -1,0 +1,408 @@
+"""A slow link, emulated live between the ranks of one host.
+
+The ranks of a laptop share its cores and its memory, so what one times there is
+the cores, not a link.  `emulate(dist, link)` puts a link of your choice between
+them: every message takes at least the α + nβ of that link, and the ranks are
+free to compute meanwhile.  What you see is an *emulated link*, and every picture
+and line that comes from it says so.
+
+How it works.  Each rank tells a referee (a thread of rank 0) what it wants to
+send and receive, and when.  The referee pairs sends with receives and books the
+sender's port out and the receiver's port in for α + nβ.  Both ranks learn the
+end of the booking, move the bytes over Gloo, and report the message as complete
+when that moment has come.  All of this happens in threads of their own, so that
+messages make progress while the program computes.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import json
+import select
+import socket
+import threading
+import time
+import weakref
+from dataclasses import dataclass
+from multiprocessing import connection
+from pathlib import Path
+
+import torch
+
+from ringtree import algorithms, calls, computing
+from ringtree.collectives import call_names
+from ringtree.live.link.referee import Referee, send_at_once
+from ringtree.live.link.streams import Members, Stream, StreamWork
+from ringtree.live.reports.works import waiting
+
+__all__ = ["emulate", "EmulatedLink", "EmulatedWork"]
+
+
+def emulate(dist, link):
+    """Put `link` between the live ranks; every rank calls this.
+
+    dist: `torch.distributed`, initialised.  link: anything with `time(nbytes)` in
+    seconds, such as `ringtree.Link(alpha, beta)`; a message takes the time
+    of its *sender's* link.
+
+    Returns an object to use in place of `torch.distributed` in a rank program:
+    `get_rank`, `get_world_size`, `send`, `recv`, `isend`, `irecv`, `P2POp`,
+    `batch_isend_irecv`, `new_group` and the collectives, with `tag=` and `group=`.
+    A collective runs as the algorithm of `ringtree.algorithms` that stands for it in the
+    simulator too; with async_op=True it runs beside the rank, in order within its group.
+
+    A message starts when its sender and its receiver are both there, the sender's
+    port out is free and the receiver's port in is free: a rank sends one message
+    and receives one message at a time, both at once.  It is complete α + nβ later
+    (never sooner), and until then the receiver's buffer is untouched.  Whoever is
+    ready first takes the ports first; a message that fits into an earlier gap takes
+    the gap.  A blocking send is a rendezvous.  `barrier` costs nothing on the link.
+    `ringtree.compute` lasts on such ranks as long as it says.
+
+    Only sensible for links with an α of a millisecond or so: the bookkeeping takes
+    a few tenths of a millisecond a message, which a longer α hides.  A β below that
+    of the host's own memory (about 1 ns a byte) cannot be kept either.
+
+    Raises RuntimeError where the ranks are not all on one host.
+    """
+    return EmulatedLink(_wire(dist), link)
+
+
+@dataclass(frozen=True)
+class _Operation:
+    """One entry of a batch: what `dist.P2POp` makes."""
+
+    op: object
+    tensor: torch.Tensor
+    peer: int
+    group: object
+    tag: int
+
+
+class EmulatedLink:
+    """Speaks like `torch.distributed`; made by `emulate`."""
+
+    ReduceOp = torch.distributed.ReduceOp
+
+    def __init__(self, wire: _Wire, link):
+        self._wire = wire
+        self.link = link
+        computing.lasting(self)
+
+    @property
+    def label(self) -> str:
+        """What every picture and line that comes from this link must carry."""
+        return f"emulated link: {self.link}"
+
+    def __repr__(self) -> str:
+        return f"<{self.label}, rank {self._wire.rank} of {self._wire.size}>"
+
+    def get_rank(self, group=None) -> int:
+        return self._wire.rank if group is None else self._wire.dist.get_rank(group)
+
+    def get_world_size(self, group=None) -> int:
+        return self._wire.size if group is None else self._wire.dist.get_world_size(group)
+
+    def get_process_group_ranks(self, group=None) -> list[int]:
+        return list(range(self._wire.size)) if group is None else self._wire.dist.get_process_group_ranks(group)
+
+    def get_global_rank(self, group, group_rank) -> int:
+        return self.get_process_group_ranks(group)[group_rank]
+
+    def new_group(self, ranks=None, **options):
+        """As torch's: every rank calls it, in the same order."""
+        return self._wire.dist.new_group(ranks, **options)
+
+    def isend(self, tensor, dst=None, group=None, tag=0, group_dst=None) -> EmulatedWork:
+        """Start sending; leave `tensor` alone until the returned work is complete."""
+        peer = self._peer("dst", dst, group, group_dst)
+        work = EmulatedWork(self._wire.rank, peer, _tag(group, tag), tensor, sends=True)
+        self._wire.post(work, self.link.time(work.nbytes))
+        return work
+
+    def irecv(self, tensor, src=None, group=None, tag=0, group_src=None) -> EmulatedWork:
+        """Start receiving; read `tensor` only after the returned work is complete."""
+        peer = self._peer("src", src, group, group_src)
+        work = EmulatedWork(peer, self._wire.rank, _tag(group, tag), tensor, sends=False)
+        self._wire.post(work)
+        return work
+
+    def send(self, tensor, dst=None, group=None, tag=0, group_dst=None) -> None:
+        """Send and wait until the message has arrived."""
+        self.isend(tensor, dst, group, tag, group_dst).wait()
+
+    def recv(self, tensor, src=None, group=None, tag=0, group_src=None) -> int:
+        """Receive and wait until the message has arrived; returns the sender's rank."""
+        work = self.irecv(tensor, src, group, tag, group_src)
+        work.wait()
+        return work.src
+
+    def P2POp(self, op, tensor, peer, group=None, tag=0) -> _Operation:
+        """An entry for `batch_isend_irecv`: `op` is this link's `isend` or `irecv`."""
+        if op not in (self.isend, self.irecv):
+            raise ValueError(f"P2POp was given {op!r}; on an emulated link give it that link's own isend or irecv.")
+        return _Operation(op, tensor, peer, group, tag)
+
+    def batch_isend_irecv(self, operations) -> list[EmulatedWork]:
+        """Start all the sends and receives together; one work for each, in their order."""
+        return [each.op(each.tensor, each.peer, each.group, each.tag) for each in operations]
+
+    def collective(self, function: str, args, kwargs, over=None):
+        """Run a collective of torch.distributed as messages; returns its work where it was called with async_op=True.
+
+        over: what its algorithm sends them through, if not this link itself (`ringtree.traced` notes them).
+        Raises TypeError and ValueError for what torch refuses.
+        """
+        asked = calls.read(function, args, kwargs)
+        group = asked.group
+        if (mine := self.get_rank(group)) < 0:
+            return None
+        ranks = self.get_process_group_ranks(group)
+        asked.refuse(mine, ranks)
+        members = Members(over or self, group)
+
+        def call():
+            if asked.row.before == "nothing" and group is None:
+                self._wire.barrier()  # takes no time on the link
+            else:
+                asked.run(getattr(algorithms, asked.row.algorithm), members)
+
+        name = "world" if group is None else group.group_name
+        work = StreamWork(call, asked, ranks, name)
+        stream = self._wire.streams.get(name)
+        if not asked.async_op and not (stream and stream.busy):
+            waits_for = work.waits_for  # noqa: F841 - the stuck report reads this in the frame
+            call()
+            return None
+        if stream is None:
+            stream = self._wire.streams[name] = Stream(f"emulated link, collectives of {name}")
+        stream.add(work)
+        if asked.async_op:
+            return work
+        work.wait()
+        return None
+
+    def all_gather_object(self, object_list, obj, group=None) -> None:
+        """Every rank's `obj`, on every rank: for results and notes. Does not pass over the link."""
+        if group is not None:
+            raise ValueError("On an emulated link objects go to the whole world: leave group= out.")
+        self._wire.all_gather_object(object_list, obj)
+
+    def __getattr__(self, name):
+        raise AttributeError(
+            f"The emulated link has no {name!r}: it carries send, recv, isend, irecv, batch_isend_irecv and the "
+            f"collectives {', '.join(call_names())}."
+        )
+
+    def _peer(self, argument: str, peer, group, group_peer) -> int:
+        if group_peer is not None:
+            if peer is not None:
+                raise ValueError(f"A message was given {argument}= and group_{argument}=: give one of them.")
+            peer = self.get_global_rank(group, group_peer)
+        rank, size = self._wire.rank, self._wire.size
+        if isinstance(peer, int) and 0 <= peer < size and peer != rank:
+            return peer
+        what = "its own rank" if peer == rank else repr(peer)
+        raise ValueError(f"Rank {rank} gave {argument}={what}; expected another rank, from 0 to {size - 1}.")
+
+
+class EmulatedWork:
+    """A message under way, as `isend` and `irecv` return it.
+
+    src, dst, tag, nbytes: which message.  posted: when this rank asked for it; start,
+    end: when it has its ports, None until they are booked.  Seconds on the host's
+    monotonic clock.
+    """
+
+    def __init__(self, src: int, dst: int, tag: int | str, tensor: torch.Tensor, sends: bool):
+        if not isinstance(tensor, torch.Tensor) or not tensor.is_contiguous():
+            raise ValueError(f"A message from rank {src} to rank {dst} needs a contiguous tensor: call .contiguous() first.")
+        self.src, self.dst, self.tag, self.sends = src, dst, tag, sends
+        self.nbytes = tensor.numel() * tensor.element_size()
+        self.posted = self.start = self.end = None
+        # A GPU's tensor is copied when it is posted, on the stream the program is on.
+        self.tensor = tensor
+        self.payload = tensor.detach().cpu() if tensor.is_cuda else tensor.detach()
+        self._done = threading.Event()
+        self._error = None
+
+    def wait(self, timeout=None) -> bool:
+        """Wait until the message has arrived.  timeout: a timedelta, or None for ever."""
+        # The stuck report reads this in the frame.
+        waits_for = waiting("wait", *(("send", [self.dst]) if self.sends else ("recv", [self.src])))
+        if not self._done.wait(None if timeout is None else timeout.total_seconds()):
+            raise RuntimeError(f"{waits_for['direction']} with rank {waits_for['peers'][0]} was not complete within {timeout}.")
+        if self._error:
+            raise RuntimeError(self._error)
+        return True
+
+    def is_completed(self) -> bool:
+        """Has the message arrived (or failed)?"""
+        time.sleep(0)  # lets the progress thread run where a program asks in a busy loop
+        return self._done.is_set()
+
+    def _finish(self, error: str | None = None) -> None:
+        self._error = error
+        self._done.set()
+
+    def __repr__(self) -> str:
+        state = "complete" if self._done.is_set() else "under way"
+        return f"<message from rank {self.src} to rank {self.dst}, {self.nbytes} bytes, {state}, emulated link>"
+
+
+# -- one rank's end of the wire ------------------------------------------------
+
+_wires: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
+
+
+def _wire(dist) -> _Wire:
+    """The wire under the current process group, laid once: its ports are shared by all links."""
+    if not dist.is_initialized():
+        raise RuntimeError("emulate() needs live ranks: torch.distributed is not initialised here.")
+    world = dist.group.WORLD
+    if world not in _wires:
+        _wires[world] = _Wire(dist)
+    return _wires[world]
+
+
+class _Wire:
+    """Posts this rank's messages with the referee and carries out what it books."""
+
+    def __init__(self, dist):
+        self.dist = dist
+        self.rank, self.size = dist.get_rank(), dist.get_world_size()
+        self.streams = {}  # by name of the group, what runs collectives beside the rank
+        self._group = dist.new_group(backend="gloo")  # carries the bytes, on the CPU
+        self._require_one_host()
+        address = [None]
+        if self.rank == 0:
+            referee = Referee(self.size)
+            address = [(referee.address, referee.key)]
+        dist.broadcast_object_list(address, src=0, group=self._group, device=torch.device("cpu"))
+        place, key = address[0]
+        self._control = connection.Client(tuple(place), authkey=key)
+        send_at_once(self._control)
+        self._control.send_bytes(json.dumps(self.rank).encode())
+        self._lock = threading.Lock()
+        self._numbers = itertools.count()
+        self._works: dict[int, EmulatedWork] = {}
+        self._lost: dict[int | None, str] = {}  # None: the referee
+        threading.Thread(target=self._progress, name="emulated link", daemon=True).start()
+
+    def _require_one_host(self) -> None:
+        hosts = [None] * self.size
+        self.dist.all_gather_object(hosts, _host(), group=self._group)
+        strangers = [rank for rank, host in enumerate(hosts) if host != hosts[0]]
+        if strangers:
+            names = ", ".join(str(rank) for rank in strangers)
+            raise RuntimeError(
+                f"emulate() needs every rank on one host, for their clocks must be one: rank {names} "
+                "and rank 0 are on different hosts."
+            )
+
+    def barrier(self) -> None:
+        self.dist.barrier(group=self._group)
+
+    def all_gather_object(self, object_list, obj) -> None:
+        self.dist.all_gather_object(object_list, obj, group=self._group)
+
+    def post(self, work: EmulatedWork, duration: float = 0.0) -> None:
+        with self._lock:
+            for lost, reason in self._lost.items():
+                if lost in (None, work.src, work.dst):
+                    raise RuntimeError(reason)
+            number = next(self._numbers)
+            self._works[number] = work
+            work.posted = time.monotonic()
+            what = [number, work.sends, work.src, work.dst, work.tag]
+            size = [work.nbytes, str(work.payload.dtype), duration]
+            self._control.send_bytes(json.dumps([*what, *size, work.posted]).encode())
+
+    def _progress(self) -> None:
+        """The background thread: begin what the referee has booked, finish what is due."""
+        due = []  # (end, number, work, transfer, buffer)
+        while True:
+            # select, since poll rounds to whole milliseconds
+            patience = max(0.0, due[0][0] - time.monotonic()) if due else None
+            if select.select([self._control], [], [], patience)[0]:
+                try:
+                    news = json.loads(self._control.recv_bytes())
+                except (EOFError, OSError):
+                    self._give_up("The referee of the emulated link (in rank 0) is gone.")
+                    return
+                self._hear(news, due)
+            while due and due[0][0] <= time.monotonic():
+                self._complete(*heapq.heappop(due)[1:])
+
+    def _hear(self, news: dict, due: list) -> None:
+        if "lost" in news:
+            lost = news["lost"]
+            self._give_up(f"Rank {lost} is gone: its end of the emulated link has closed.", lost)
+            return
+        number = news["number"]
+        work = self._works.get(number)
+        if work is None:
+            return  # given up meanwhile, because its peer is gone
+        if "error" in news:
+            self._end(number, work, news["error"])
+            return
+        work.start, work.end = news["start"], news["end"]
+        try:
+            transfer, buffer = self._begin(work, news["key"])
+        except RuntimeError as problem:
+            self._end(number, work, _lost_message(work, problem))
+            return
+        heapq.heappush(due, (work.end, number, work, transfer, buffer))
+
+    def _begin(self, work: EmulatedWork, key: int):
+        """Start moving the bytes; returns what to wait for, and where a received message lies."""
+        if not work.nbytes:
+            return None, None
+        if work.sends:
+            return self.dist.isend(work.payload, work.dst, group=self._group, tag=key), None
+        # received beside the reader's buffer, which must not change before the end
+        buffer = torch.empty_like(work.payload)
+        return self.dist.irecv(buffer, work.src, group=self._group, tag=key), buffer
+
+    def _complete(self, number: int, work: EmulatedWork, transfer, buffer) -> None:
+        error = None
+        try:
+            # Both ranks posted this transfer when they heard of it, in the one order in
+            # which the referee speaks, so this wait cannot be part of a circle.
+            if transfer is not None:
+                transfer.wait()
+            if buffer is not None:
+                work.tensor.detach().copy_(buffer)
+        except RuntimeError as problem:
+            error = _lost_message(work, problem)
+        self._end(number, work, error)
+
+    def _end(self, number: int, work: EmulatedWork, error: str | None) -> None:
+        self._works.pop(number, None)
+        work._finish(error)
+
+    def _give_up(self, reason: str, peer: int | None = None) -> None:
+        with self._lock:
+            self._lost[peer] = reason
+            for number, work in list(self._works.items()):
+                if (peer is None or peer in (work.src, work.dst)) and work.start is None:
+                    self._end(number, work, reason)
+
+
+def _lost_message(work: EmulatedWork, problem: Exception) -> str:
+    return f"The message from rank {work.src} to rank {work.dst} was lost: {problem}"
+
+
+def _host() -> str:
+    """A name that two processes share when they share a kernel, and so its clock."""
+    boot = Path("/proc/sys/kernel/random/boot_id")
+    return boot.read_text().strip() if boot.exists() else socket.gethostname()
+
+
+def _tag(group, tag):
+    """Messages of several groups never meet, whatever their tags."""
+    return int(tag) if group is None else f"{group.group_name}: {int(tag)}"
+
+
+calls.give_collectives(EmulatedLink, EmulatedLink.collective)

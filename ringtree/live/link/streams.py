@@ -1,0 +1,120 @@
+"""Collectives over a link that carries messages alone: each runs as an algorithm, in its turn, and beside its rank if asked.
+
+As on NCCL's streams: the collectives of one group run one after the other, in the order of their calls. One with
+async_op=True runs in a thread, and so does every later one of its group while that thread is busy.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+
+from ringtree.live.reports import works
+
+__all__ = ["Members", "Stream", "StreamWork"]
+
+
+class Members:
+    """What a collective's algorithm talks to: a group's ranks, numbered from 0, with messages apart from the program's own."""
+
+    TAG = -1  # no program can use it: torch takes only tags from 0 on
+
+    def __init__(self, dist, group):
+        self._dist, self._group, self._ranks = dist, group, dist.get_process_group_ranks(group)
+
+    def get_rank(self):
+        return self._dist.get_rank(self._group)
+
+    def get_world_size(self):
+        return len(self._ranks)
+
+    def isend(self, tensor, dst):
+        return self._dist.isend(tensor, self._ranks[dst], self._group, self.TAG)
+
+    def irecv(self, tensor, src):
+        return self._dist.irecv(tensor, self._ranks[src], self._group, self.TAG)
+
+    def send(self, tensor, dst):
+        self.isend(tensor, dst).wait()
+
+    def recv(self, tensor, src):
+        self.irecv(tensor, src).wait()
+
+    def P2POp(self, op, tensor, peer):
+        return op, tensor, peer
+
+    def batch_isend_irecv(self, operations):
+        return [op(tensor, peer) for op, tensor, peer in operations]
+
+
+class Stream:
+    """Runs what it is given in order, in a thread that ends with its process."""
+
+    def __init__(self, name: str):
+        self._queue = queue.SimpleQueue()
+        self._left = 0
+        self._lock = threading.Lock()
+        threading.Thread(target=self._serve, name=name, daemon=True).start()
+
+    @property
+    def busy(self) -> bool:
+        return self._left > 0
+
+    def add(self, work: StreamWork) -> StreamWork:
+        with self._lock:
+            self._left += 1
+        self._queue.put(work)
+        return work
+
+    def _serve(self) -> None:
+        while True:
+            work = self._queue.get()
+            work.run()
+            with self._lock:
+                self._left -= 1
+            work.finish()
+            del work  # or it, and the link that it ran over, would live until the next
+
+
+class StreamWork:
+    """A collective under way. start, end: when it ran, in seconds of the host's monotonic clock; None before."""
+
+    def __init__(self, call, asked, ranks, group_name):
+        self._call = call
+        elements = asked.tensors[0].numel() if asked.form == "one" and asked.tensors else None
+        # what a report of a hang says that the rank waits for
+        self.waits_for = works.waiting(asked.function, "collective", list(ranks), group_name, elements)
+        self._name = asked.function
+        self.posted = time.monotonic()
+        self.start = self.end = None
+        self._error = None
+        self._done = threading.Event()
+
+    def run(self) -> None:
+        self.start = time.monotonic()
+        try:
+            self._call()
+        except Exception as error:  # told where the program waits for it
+            self._error = error
+
+    def finish(self) -> None:
+        self.end = time.monotonic()
+        self._done.set()
+
+    def wait(self, timeout=None) -> bool:
+        """Wait until the collective is done. timeout: a timedelta, or None for ever."""
+        waits_for = self.waits_for
+        if not self._done.wait(None if timeout is None else timeout.total_seconds()):
+            raise RuntimeError(f"{waits_for['call']} was not complete within {timeout}.")
+        if self._error:
+            raise self._error
+        return True
+
+    def is_completed(self) -> bool:
+        """Is it done (or has it failed)?"""
+        time.sleep(0)  # lets its thread run where a program asks in a busy loop
+        return self._done.is_set()
+
+    def __repr__(self) -> str:
+        return f"<{self._name}, {'complete' if self._done.is_set() else 'under way'}, emulated link>"

@@ -1,0 +1,9 @@
+from ringtree.simulated.sketches import (
+    data_parallel as data_parallel,
+    experts as experts,
+    pipeline as pipeline,
+    sharded as sharded,
+    tensor_parallel as tensor_parallel,
+    uneven as uneven,
+)
+from ringtree.simulated.sketches.layers import Layer as Layer, layers_of as layers_of, transformer as transformer

@@ -1,9 +1,0 @@
-from ringtree.simulated.training import (
-    data_parallel as data_parallel,
-    experts as experts,
-    pipeline as pipeline,
-    sharded as sharded,
-    tensor_parallel as tensor_parallel,
-    uneven as uneven,
-)
-from ringtree.simulated.training.layers import Layer as Layer, layers_of as layers_of, transformer as transformer

@@ -1,0 +1,266 @@
+"""The built book: built from this tree, whole, offline, executed, described, and not too heavy."""
+
+import re
+from collections import Counter
+from functools import cache
+from unittest.mock import Mock
+from urllib.parse import unquote, urlsplit
+
+import build
+import nbformat
+import normalise
+import pages
+import pytest
+import yaml
+from bs4 import BeautifulSoup
+from helpers.built import HTML, PAGES, ROOT, name_of
+from myst_nb.core import render
+
+MEGABYTE = 10**6
+# In a chapter about measuring, half of the outputs may depend on the machine; elsewhere a quarter.
+MEASURING = {"02-alpha-beta.ipynb", "16-measuring.ipynb", "18-predicting.ipynb"}
+
+NOTEBOOKS = normalise.stored_notebooks()
+
+
+every_page = pytest.mark.parametrize("page", PAGES, ids=name_of)
+every_notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=name_of)
+
+
+def test_what_a_kernel_sends_in_pieces_is_joined_as_it_was_printed(monkeypatch):
+    monkeypatch.setattr(render, "coalesce_streams", render.coalesce_streams)  # put back afterwards
+    pages.setup(Mock())
+    sent = [("stdout", "one li"), ("stderr", "oh\n"), ("stdout", "ne\n\nand"), ("stdout", " another\n")]
+    outputs = [nbformat.v4.new_output("stream", name=name, text=text) for name, text in sent]
+    assert [each["text"] for each in render.coalesce_streams(outputs)] == ["one line\n\nand another\n", "oh\n"]
+    assert outputs[0]["text"] == "one li"
+
+
+@cache
+def soup(page):
+    return BeautifulSoup(page.read_text(), "html.parser")
+
+
+@cache
+def anchors(page):
+    return {tag["id"] for tag in soup(page).find_all(id=True)} | {
+        tag["name"] for tag in soup(page).find_all("a", attrs={"name": True})
+    }
+
+
+def code_cells(path):
+    return [cell for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code"]
+
+
+def tags(cell):
+    return set(cell.metadata.get("tags", ()))
+
+
+# ---- the book is there --------------------------------------------------------------------------
+
+
+def test_the_book_was_built_from_this_tree_without_a_warning():
+    assert build.STAMP.is_file(), "there is no finished book: `make book` says why"
+    assert build.STAMP.read_text() == build.fingerprint(), "the book was built from other sources: run `make book`"
+
+
+def test_every_page_of_the_table_of_contents_was_built():
+    toc = yaml.safe_load((ROOT / "_toc.yml").read_text())
+    listed = [toc["root"]] + [entry["file"] for part in toc["parts"] for entry in part["chapters"]]
+    missing = [name for name in listed if not (HTML / f"{name}.html").is_file()]
+    assert not missing
+
+
+def test_a_page_that_is_no_longer_in_the_table_of_contents_goes(monkeypatch, tmp_path):
+    for name in ("book/welcome.html", "notebooks/00-gone.html", "labs/release/01-gone/gone.html"):
+        (tmp_path / "html" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "html" / name).touch()
+    monkeypatch.setattr(build, "BUILD", tmp_path)
+    build.remove_old_pages()
+    assert [path.stem for path in tmp_path.rglob("*.html")] == ["welcome"]
+
+
+def test_every_chapter_is_in_the_table_of_contents():
+    toc = (ROOT / "_toc.yml").read_text()
+    chapters = [path for path in NOTEBOOKS if path.parent.name == "notebooks"]
+    assert [path.name for path in chapters if f"notebooks/{path.stem}" not in toc] == []
+
+
+# ---- nothing from the web -----------------------------------------------------------------------
+
+REMOTE = re.compile(r"^\s*(https?:)?//", re.IGNORECASE)
+IN_STYLE = re.compile(r"""(?:url\(\s*["']?|@import\s+["'])\s*((?:https?:)?//[^"')\s]+)""")
+LOADED = {
+    "script": ["src"],
+    "img": ["src", "srcset"],
+    "iframe": ["src"],
+    "source": ["src", "srcset"],
+    "video": ["src"],
+    "audio": ["src"],
+    "embed": ["src"],
+    "object": ["data"],
+    "image": ["href", "xlink:href"],
+    "use": ["href", "xlink:href"],
+    "form": ["action"],
+}
+RELATIONS_NOT_LOADED = {"canonical", "search", "next", "prev", "index", "author"}
+
+
+@every_page
+def test_a_page_loads_nothing_from_the_web(page):
+    found = []
+    for tag, attributes in LOADED.items():
+        found += [
+            str(item)[:120] for item in soup(page).find_all(tag) for name in attributes if REMOTE.match(item.get(name, ""))
+        ]
+    for link in soup(page).find_all("link"):
+        if REMOTE.match(link.get("href", "")) and not RELATIONS_NOT_LOADED & set(link.get("rel", [])):
+            found.append(str(link))
+    for styled in soup(page).find_all(style=True):
+        found += IN_STYLE.findall(styled["style"])
+    for inline in soup(page).find_all(["script", "style"]):
+        if not inline.get("src") and inline.string:
+            found += IN_STYLE.findall(inline.string) + re.findall(r"""["'](https?://[^"']+\.(?:m?js|css))["']""", inline.string)
+    assert not found
+
+
+def test_no_style_sheet_loads_anything_from_the_web():
+    found = {name_of(path): IN_STYLE.findall(path.read_text(errors="replace")) for path in HTML.rglob("*.css")}
+    assert not {name: urls for name, urls in found.items() if urls}
+
+
+def test_every_font_is_there():
+    sheet = HTML / "_static" / "fonts.css"
+    fonts = re.findall(r'url\("([^"]+)"\)', sheet.read_text())
+    assert fonts and all((sheet.parent / font).is_file() for font in fonts)
+
+
+# ---- links --------------------------------------------------------------------------------------
+
+
+@every_page
+def test_internal_links_and_anchors_lead_somewhere(page):
+    broken = []
+    for link in soup(page).find_all("a", href=True):
+        target = urlsplit(link["href"])
+        if target.scheme or target.netloc:
+            continue
+        file = (page.parent / unquote(target.path)).resolve() if target.path else page
+        if not file.is_file():
+            broken.append(link["href"])
+        elif target.fragment and file.suffix == ".html" and unquote(target.fragment) not in anchors(file):
+            broken.append(link["href"])
+    for tag, attribute in (("img", "src"), ("script", "src"), ("link", "href")):
+        for item in soup(page).find_all(tag, attrs={attribute: True}):
+            path = urlsplit(item[attribute]).path
+            if not REMOTE.match(item[attribute]) and not item[attribute].startswith("data:") and path:
+                if not (page.parent / unquote(path)).resolve().is_file():
+                    broken.append(item[attribute])
+    assert not broken
+
+
+# ---- cells were run, figures are described ------------------------------------------------------
+
+
+@every_page
+def test_every_figure_has_a_text_of_its_own(page):
+    article = soup(page).find("article") or soup(page)
+    silent = [str(image)[:200] for image in article.find_all("img") if not image.get("alt", "").strip()]
+    for drawing in article.find_all("svg"):
+        inside_another = drawing.find_parent("svg") is not None
+        hidden = drawing.get("aria-hidden") == "true" or "sd-octicon" in drawing.get("class", [])
+        described = (
+            drawing.get("aria-label") or drawing.find("title") or (drawing.find_parent("figure") or {}).get("aria-label")
+        )
+        if not (inside_another or hidden or described):
+            silent.append(str(drawing)[:200])
+    assert not silent
+
+
+@every_page
+def test_no_figure_was_left_as_its_text(page):
+    article = soup(page).find("article") or soup(page)
+    assert not [text.get_text() for text in article.select("div.output pre") if text.get_text().startswith("Figure: ")]
+
+
+@every_notebook
+def test_a_page_shows_the_output_of_every_cell_that_prints(path):
+    page = HTML / path.relative_to(ROOT).with_suffix(".html")
+    if not page.is_file():
+        pytest.skip("this notebook is no page of the book")
+    shown = {"remove-cell", "remove-output", "remove_cell", "remove_output"}
+    printing = [cell for cell in code_cells(path) if cell.outputs and not tags(cell) & shown]
+    with_output = soup(page).select("div.cell div.cell_output")
+    assert len(with_output) >= len(printing)
+
+
+@every_page
+def test_no_page_is_over_3_MB(page):
+    assert page.stat().st_size <= 3 * MEGABYTE
+
+
+# ---- stored notebooks ---------------------------------------------------------------------------
+
+
+@every_notebook
+def test_stored_outputs_hold_text_only(path):
+    kinds = Counter(
+        kind for cell in code_cells(path) for output in cell.outputs for kind in output.get("data", {"text/plain": ""})
+    )
+    assert set(kinds) <= {"text/plain"}
+
+
+@every_notebook
+def test_a_stored_notebook_is_normalised(path):
+    stored = nbformat.read(path, as_version=4)
+    assert normalise.normalise(stored) == stored, f"run python tools/normalise.py {name_of(path)}"
+
+
+@pytest.mark.parametrize("path", [*NOTEBOOKS, *sorted(ROOT.glob("labs/release/*/*.ipynb"))], ids=name_of)
+def test_links_to_pages_lead_to_files_so_that_jupyterlab_can_follow_them(path):
+    text = "\n".join(cell.source for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "markdown")
+    assert "{doc}" not in text
+    links = re.findall(r"\]\((?!https?:)([^)#\s]+\.\w+)", text)
+    assert not [link for link in links if not (path.parent / link).is_file()]
+
+
+def test_a_link_of_sphinx_becomes_one_to_the_file_with_its_title():
+    def linked(text):
+        cell = nbformat.v4.new_markdown_cell(text)
+        return normalise.normalise(nbformat.v4.new_notebook(cells=[cell])).cells[0].source
+
+    assert linked("see {doc}`12-ring-or-tree`.") == "see [Ring or tree?](12-ring-or-tree.ipynb)."
+    assert (
+        linked("{doc}`scatter <../../../notebooks/07-scatter-gather>`")
+        == "[scatter](../../../notebooks/07-scatter-gather.ipynb)"
+    )
+    assert linked("{doc}`../book/glossary`") == "[Glossary](../book/glossary.md)"
+    assert linked("{doc}`no-such-page`") == "{doc}`no-such-page`"  # the build names it
+
+
+@every_notebook
+def test_few_cells_depend_on_the_machine_and_each_asserts_what_the_page_claims(path):
+    cells = [cell for cell in code_cells(path) if cell.outputs]
+    free = [cell for cell in cells if "nbval-ignore-output" in tags(cell)]
+    allowed = len(cells) / (2 if path.name in MEASURING else 4)
+    assert len(free) <= allowed, f"{len(free)} of {len(cells)} cells with output are not checked"
+    silent = [cell.id for cell in free if not re.search(r"^\s*assert\b", cell.source, re.MULTILINE)]
+    assert not silent, f"these cells promise nothing: {silent}"
+
+
+@every_notebook
+def test_cell_ids_are_there_and_unique(path):
+    ids = [cell.id for cell in nbformat.read(path, as_version=4).cells]
+    assert len(ids) == len(set(ids))
+
+
+# ---- one palette --------------------------------------------------------------------------------
+
+
+def test_pages_and_figures_use_the_same_colour_for_a_rank():
+    from ringtree.draw import RANK_COLOURS
+
+    sheet = (ROOT / "book" / "_static" / "book.css").read_text()
+    assert re.findall(r"--rank-\d: (#[0-9a-f]{6});", sheet) == list(RANK_COLOURS)
+    for logo in ("logo-light.svg", "logo-dark.svg"):
+        assert re.findall(r'fill="(#[0-9a-f]{6})"', (ROOT / "book" / "_static" / logo).read_text()) == list(RANK_COLOURS)
