@@ -14,7 +14,7 @@ from ringtree.labs.marking.collecting import CollectOwn
 c = get_config()  # noqa: F821, a name that nbgrader gives this file
 
 c.CourseDirectory.course_id = "rings-and-trees"
-c.CourseDirectory.ignore = [".ipynb_checkpoints", "__pycache__", "*.pyc", ".progress.json*"]
+c.CourseDirectory.ignore = [".ipynb_checkpoints", "__pycache__", "*.pyc", ".progress.json*", ".guesses.jsonl"]
 
 # What explains a solution is a cell of its own. It goes first: nbgrader wants cells that stay to be as they were.
 c.GenerateAssignment.preprocessors.prepend([TagRemovePreprocessor])

@@ -48,7 +48,9 @@ def chapters():
     """The notebooks of the table of contents whose cells are run for the book; a lab's are the reader's to run."""
     toc = yaml.safe_load((ROOT / "_toc.yml").read_text())
     files = [ROOT / f"{entry['file']}.ipynb" for part in toc["parts"] for entry in part["chapters"]]
-    return [path for path in files if path.is_file() and path.parent.name == "notebooks"]
+    found = [path for path in files if path.is_file() and path.parent.name == "notebooks"]
+    solved = [ROOT / "labs" / "source" / path.stem / f"{path.stem[3:]}.ipynb" for path in found if path.stem[:3] == "00-"]
+    return [*(path for path in solved if path.is_file()), *(path for path in found if path.stem[:3] != "00-")]
 
 
 def judge_answers():

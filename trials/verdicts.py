@@ -27,6 +27,7 @@ sys.path[:0] = [path for path in (str(ROOT), str(ROOT / "trials")) if path not i
 from ringtree import labs
 from ringtree.labs.judging import judge
 from ringtree.labs.lab import module_of
+from ringtree.labs.release import place_of
 
 KEPT = ROOT / "_build" / "verdicts"
 LABS = ROOT / "labs"
@@ -85,7 +86,7 @@ def source_of(lab):
 
 
 def release_of(lab):
-    return LABS / "release" / source_of(lab).relative_to(LABS / "source")
+    return place_of(LABS, source_of(lab).relative_to(LABS / "source"))
 
 
 def learners_cells(lab, of=source_of):

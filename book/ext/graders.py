@@ -64,6 +64,8 @@ def list_of_labs():
 
     lines = ["| lab | minutes | you write | and needs |", "|---|---|---|---|"]
     for lab in labs.names():
+        if module_of(lab).CHAPTER == 0:
+            continue  # the first evening, which is a chapter of its own
         (path,) = (ROOT / "labs" / "release").glob(f"*/{lab}.ipynb")
         module, told = module_of(lab), nbformat.read(path, as_version=4).cells[0].source
         minutes = re.search(r"^\*(\d+) minutes\. ", told, re.MULTILINE)[1]
