@@ -216,7 +216,9 @@ def test_a_stored_notebook_is_normalised(path):
     assert normalise.normalise(stored) == stored, f"run python tools/normalise.py {name_of(path)}"
 
 
-@pytest.mark.parametrize("path", [*NOTEBOOKS, *sorted(ROOT.glob("labs/release/*/*.ipynb"))], ids=name_of)
+@pytest.mark.parametrize(
+    "path", [*NOTEBOOKS, *sorted(ROOT.glob("notebooks/00-*.ipynb")), *sorted(ROOT.glob("labs/release/*/*.ipynb"))], ids=name_of
+)
 def test_links_to_pages_lead_to_files_so_that_jupyterlab_can_follow_them(path):
     text = "\n".join(cell.source for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "markdown")
     assert "{doc}" not in text
