@@ -18,6 +18,7 @@ import nbformat
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "book" / "ext"))
 
+import citations
 from executed import execute_and_keep
 
 KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
@@ -25,6 +26,12 @@ WIDGET = "application/vnd.jupyter.widget-view+json"
 KEPT_METADATA = {"tags", "mystnb", "editable", "deletable", "nbgrader", "slideshow", "jupyter"}
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
 CELL_FILE = re.compile(r"/\S*/ipykernel_\d+/\d+\.py")
+HIDDEN = {
+    "hide-cell": ("source_hidden", "outputs_hidden"),
+    "hide-input": ("source_hidden",),
+    "hide-output": ("outputs_hidden",),
+}
+SCRIPT = re.compile(r"```(?:\{literalinclude\} |python\n# )(scripts/[\w-]+\.py)\n.*?\n```(?=\n|$)", re.DOTALL)
 TO_A_PAGE = re.compile(r"\{doc\}`(?:([^`<]+?) *<([^`>]+)>|([^`<]+))`")
 
 
@@ -36,19 +43,25 @@ def stored_notebooks():
     return [path for path in chapters + labs if ".ipynb_checkpoints" not in path.parts]
 
 
-def normalise(notebook):
-    """Return a copy of a notebook whose outputs hold text only and whose metadata is stable."""
+def normalise(notebook, up="../"):
+    """Return a copy of a notebook whose outputs hold text only and whose metadata is stable.
+
+    What Sphinx alone can show is stored as JupyterLab can show it too: links to pages, citations, scripts, what is folded.
+    up: the way from the notebook to the root of the project.
+    """
     found = copy.deepcopy(notebook)
     found.metadata = nbformat.from_dict({"kernelspec": KERNEL, "language_info": {"name": "python"}})
     found.nbformat, found.nbformat_minor = 4, 5
     count = 0
     for cell in found.cells:
         if cell.cell_type == "markdown":
-            cell.source = TO_A_PAGE.sub(as_link, cell.source)
+            cell.source = SCRIPT.sub(with_script, citations.as_links(TO_A_PAGE.sub(as_link, cell.source), up))
         cell.metadata = nbformat.from_dict({key: cell.metadata[key] for key in cell.metadata if key in KEPT_METADATA})
         if cell.cell_type == "code":
             count += 1  # as a run from the top counts; nbval takes a cell without a count as never run
             cell.execution_count = count
+            if hidden := {name: True for tag in cell.metadata.get("tags", ()) for name in HIDDEN.get(tag, ())}:
+                cell.metadata["jupyter"] = hidden
             cell.outputs = merged(text_only(output, count) for output in cell.outputs)
     return found
 
@@ -61,6 +74,17 @@ def as_link(match):
         if path.is_file():
             return f"[{text or title_of(path)}]({to}{path.suffix})"
     return match[0]  # the build says that there is no such page
+
+
+def with_script(match):
+    """A listing that begins with the name of a script in `notebooks/scripts`, with that script of today in it."""
+    script = ROOT / "notebooks" / match[1]
+    return f"```python\n# {match[1]}\n{script.read_text(encoding='utf-8').rstrip()}\n```" if script.is_file() else match[0]
+
+
+def way_up(path):
+    """The way from a notebook to the root of the project, as its links have it."""
+    return "../" * (len(path.resolve().relative_to(ROOT).parts) - 1)
 
 
 @functools.cache
@@ -120,7 +144,7 @@ def main():
         path = path.resolve()
         print(f"{path.name}: {'running' if given.execute else 'normalising'}", flush=True)
         notebook = execute_and_keep(path) if given.execute else nbformat.read(path, as_version=4)
-        nbformat.write(normalise(notebook), path)
+        nbformat.write(normalise(notebook, way_up(path)), path)
 
 
 if __name__ == "__main__":

@@ -26,6 +26,7 @@ from pygments.token import Comment, Keyword, Whitespace
 ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT / "book" / "ext"))
 
+import citations
 import executed
 import solutions
 
@@ -63,7 +64,7 @@ MADE = {"notebooks": executed.text_of, "labs": solutions.text_of}  # by folder: 
 def text_of(docname):
     """The notebook that a page shows, or None where the page's own file is all there is."""
     made = solutions.text_of_the_first if docname == FIRST else MADE.get(docname.partition("/")[0])
-    return made and made(ROOT / f"{docname}.ipynb")
+    return made and citations.as_roles(made(ROOT / f"{docname}.ipynb"), "../" * docname.count("/"))
 
 
 def show_more_than_the_file(app, docname, source):
