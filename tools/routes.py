@@ -6,6 +6,7 @@ that it prints. With --check nothing is written, and the exit status is 1 where 
 
 import argparse
 import functools
+import itertools
 import re
 import sys
 from pathlib import Path
@@ -18,7 +19,7 @@ PAGES = [ROOT / "book" / "welcome.md", ROOT / "book" / "start.md"]
 # What a reader who runs every cell gets through in a minute, folded answers and whole scripts apart.
 WORDS, LINES, CELLS = 150, 12, 4
 SCRIPT = re.compile(r"```python\n# scripts/.*?\n```", re.DOTALL)
-HEAD = re.compile(r"\n\n\*\d+ minutes\. [^\n]*\*(?=\n\n|$)")
+HEAD = re.compile(r"\n\n\*\d+ minutes[.,] [^\n]*\*(?=\n\n|$)")
 BETWEEN = re.compile(r"(<!-- routes -->\n).*?(<!-- end of routes -->)", re.DOTALL)
 
 
@@ -49,15 +50,29 @@ def title(path):
     return re.search(r"^# (?:Lab \d+: )?(.+)$", text, re.MULTILINE)[1]
 
 
+def is_further(cell):
+    """Whether a chapter's second part begins here, which can be left out."""
+    return cell.cell_type == "markdown" and bool(re.search(r"^## Further$", cell.source, re.MULTILINE))
+
+
+def core(path):
+    """The cells of a chapter up to its heading Further; all where it has none."""
+    return list(itertools.takewhile(lambda cell: not is_further(cell), notebook(path).cells))
+
+
 @functools.cache
-def minutes(path):
-    """How long a page takes: what it says itself, or for a chapter what its words, lines and cells make, in fives."""
+def minutes(path, further=False):
+    """How long a page takes: what it says itself, or for a chapter what its words, lines and cells make, in fives.
+
+    further: what comes below its heading Further, in the place of its core.
+    """
     if path.suffix != ".ipynb":
         return 5 * max(1, round(len(path.read_text(encoding="utf-8").split()) / WORDS / 5))
     if path.parent.name != "notebooks" or path.name.startswith("00-"):
         return int(re.search(r"^\*(\d+) minutes\. ", notebook(path).cells[0].source, re.MULTILINE)[1])
     words = lines = cells = 0
-    for cell in notebook(path).cells:
+    first = core(path)
+    for cell in notebook(path).cells[len(first) :] if further else first:
         if cell.cell_type == "markdown":
             prose = re.sub(r"\]\(\S+?\)", "]", SCRIPT.sub("", HEAD.sub("", cell.source)))
             words += len(re.findall(r"[^\W\d_][\w'’-]*", prose))
@@ -105,7 +120,8 @@ def head_of(number):
             following.setdefault(stops[stops.index(number) + 1], []).append(route["name"].lower())
     needs = " and ".join(link(each, path) for each in plan()["needs"][number])
     after = "; ".join(f"{link(stop, path)} ({', '.join(names)})" for stop, names in following.items())
-    said = f"*{minutes(path)} minutes. {f'It needs {needs}.' if needs else 'It needs nothing before it.'}"
+    more = minutes(path, further=True)
+    said = f"*{minutes(path)} minutes{f', and {more} for the part called Further' if more else ''}. {f'It needs {needs}.' if needs else 'It needs nothing before it.'}"
     return f"{said} Next: {after}.*" if after else f"{said}*"
 
 
@@ -116,6 +132,7 @@ def table(page):
         stops = stops_of(route)
         total = sum(minutes(path_of(stop)) for stop in stops)
         if route["stops"] == "everything":
+            total += sum(minutes(path, further=True) for path in chapters().values() if not path.name.startswith("00-"))
             told = f"All chapters in their order, each with its lab, from {link('00', page)} on."
         else:
             told = " → ".join(f"{link(stop, page)} {minutes(path_of(stop))}" for stop in stops)
