@@ -15,6 +15,8 @@ from importlib import resources
 import numpy as np
 import pandas as pd
 
+from ringtree.errors import UsageError
+
 
 @dataclass(frozen=True)
 class Run:
@@ -70,12 +72,12 @@ def runs(sizes: int = 2) -> dict[str, Run]:
 
 
 def run(name: str) -> Run:
-    """The run of that name: machine, tool, source. Raises KeyError, with the nearest names, if there is none."""
+    """The run of that name: machine, tool, source. Raises UsageError, with the nearest names, if there is none."""
     published = _tables()[0]
     if name not in published:
         near = difflib.get_close_matches(str(name), published, n=3)
         hint = f"the nearest are {', '.join(near)}" if near else f"the first are {', '.join(list(published)[:3])}"
-        raise KeyError(f"no published run is called {name!r}; {hint}; data.runs(1) lists all {len(published)}.")
+        raise UsageError(f"no published run is called {name!r}: {hint}; data.runs(1) lists all {len(published)}")
     return published[name]
 
 

@@ -11,6 +11,7 @@ from ringtree.cost import Link
 from ringtree.draw.axes import CURVE_COLOURS, dash, name_right_ends, note, ratio_axis, size_axis, time_axis
 from ringtree.draw.picture import Picture, picture
 from ringtree.draw.style import INK, RANK_COLOURS, figure, headline, letters, narrow, styled
+from ringtree.errors import UsageError
 from ringtree.theory.lines import fastest, misses
 from ringtree.units import binary_text, bytes_text, seconds_text
 
@@ -101,7 +102,7 @@ def times(
     stray = [label for label in bands or {} if label not in (fits or {})]
     if stray:
         known = ", ".join(fits or {}) or "none"
-        raise ValueError(f"times() was given a band for {stray[0]!r}, which is no fit; the fits are: {known}.")
+        raise UsageError(f"times() was given a band for {stray[0]!r}, which is not one of the fits: give bands for {known}")
     measured = {label: _without_empty(*points) for label, points in measured.items()}
     fig, ax = figure(720, 380)
     low = min(np.min(sizes) for sizes, _ in measured.values())
@@ -202,8 +203,8 @@ def ratios(panels: Mapping[str, Mapping[str, tuple]], title: str = "", alt: str 
     panels = {label: {name: _without_empty(*points) for name, points in each.items()} for label, each in panels.items()}
     every = [points for each in panels.values() for points in each.values()]
     if not every or not all(len(off) and np.min(off) > 0 for _, off in every):
-        raise ValueError(
-            "ratios() draws predicted / measured; give at least one panel, sizes for each predictor, and ratios above 0."
+        raise UsageError(
+            "ratios() draws predicted / measured: give at least one panel, sizes for each predictor, and ratios above 0"
         )
     sizes, off = (np.concatenate(column) for column in zip(*every))
     names = list(dict.fromkeys(name for each in panels.values() for name in each))
@@ -278,15 +279,15 @@ def curves(
     sizes = [size for each, _ in runs.values() for size in each]
     low, high = low or min(sizes, default=64.0), high or max(sizes, default=2.0**30)
     if not costs or low >= high:
-        raise ValueError(
-            f"curves() was given {len(costs)} costs from {low:g} to {high:g} bytes; give at least one, and low below high."
+        raise UsageError(
+            f"curves() was given {len(costs)} costs from {low:g} to {high:g} bytes: give at least one, and low below high"
         )
     grid = np.unique(np.round(np.geomspace(low, high, 400)))
     seconds = {name: _seconds(cost if callable(cost) else runs[name], grid) for name, cost in costs.items()}
     for name, times in seconds.items():
         if not np.nanmin(times, initial=np.inf) > 0:
-            raise ValueError(
-                f"curves() was given a time of 0 s or less for {name!r}, which has no place on a logarithmic axis."
+            raise UsageError(
+                f"curves() was given a time of 0 s or less for {name!r}: give times above 0, for its axis is logarithmic"
             )
     fig, ax = figure(720, 380)
     colours = {name: CURVE_COLOURS[index % len(CURVE_COLOURS)] for index, name in enumerate(costs)}
@@ -354,12 +355,13 @@ def _crossovers(seconds: Mapping[str, np.ndarray], grid) -> list[tuple[float, fl
 def _run(name: str, cost) -> tuple[np.ndarray, np.ndarray]:
     try:
         sizes, seconds = cost
-        if len(sizes) != len(seconds):
-            raise ValueError
+        matching = len(sizes) == len(seconds)
     except (TypeError, ValueError):
-        raise ValueError(
-            f"curves() was given {cost!r} for {name!r}; give a function from bytes to seconds, or sizes and as many times."
-        ) from None
+        matching = False
+    if not matching:
+        raise UsageError(
+            f"curves() was given {cost!r} for {name!r}: give a function from bytes to seconds, or sizes and as many times"
+        )
     return _without_empty(sizes, seconds)
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from matplotlib.text import Annotation
 
 from ringtree.draw.style import INK, NARROW, PAPER, RANK_COLOURS, fold, narrow
+from ringtree.errors import UsageError
 
 # The page's background under whichever name the reader's tool gives it: book, JupyterLab, plain browser.
 _PAPER_CSS = "var(--pst-color-background, var(--jp-layout-color0, Canvas))"
@@ -76,7 +77,7 @@ def picture(fig, alt: str) -> Picture:
     """
     alt = alt.strip()
     if not alt or "\n" in alt:
-        raise ValueError(f"picture() got alt={alt!r}; give one line that says what the figure shows.")
+        raise UsageError(f"picture() got alt={alt!r}: give one line that says what the figure shows")
     if narrow():
         _fit(fig)
     buffer = io.StringIO()

@@ -77,15 +77,15 @@ def player(
     `followed` are not of the same program.
     """
     if layout not in LAYOUTS:
-        raise ValueError(f"player() got layout={layout!r}; give one of {', '.join(map(repr, LAYOUTS))}.")
+        raise UsageError(f"player() got layout={layout!r}: give one of {', '.join(map(repr, LAYOUTS))}")
     if not isinstance(run, Trace):
         if not hasattr(run, "changes"):
             raise UsageError(
-                f"player() was given {run!r}; give a trace, such as simulate(…).trace, or what follow(program, inputs) found."
+                f"player() was given {run!r}: give a trace, such as simulate(…).trace, or what follow(program, inputs) found"
             )
         run, followed = run.trace, run
     if not run:
-        raise ValueError("player() was given a trace without messages; run something that sends first.")
+        raise UsageError("player() was given a trace without messages: run something that sends first")
     sent, changes = _aligned(run, followed) if followed else _bytes_only(run)
     received = places_for_received(run, sent, followed.start, changes) if followed else 0
     shown = Shown(run, followed, received)
@@ -104,7 +104,7 @@ def player(
     rows = [("before", "", start_text(shown)), *_rows(run, steps, sent, changes, shown)]
     alt = (alt or _alt(run, layout, title)).strip()
     if not alt or "\n" in alt:
-        raise ValueError(f"player() got alt={alt!r}; give one line that says what the figure shows.")
+        raise UsageError(f"player() got alt={alt!r}: give one line that says what the figure shows")
     return Player(_page(data, rows, title, alt, bool(followed)), alt)
 
 
@@ -131,7 +131,7 @@ def _steps(trace: Trace, together: float | None):
     """The indices of the messages of each step: those that start together, none of which can have led to another."""
     shortest = min(message.end - message.start for message in trace)
     if shortest <= 0:
-        raise ValueError("player() was given messages that take no time, so none comes before another; give a link with α.")
+        raise UsageError("player() was given messages that take no time, so none comes before another: give a link with α")
     together = shortest / 4 if together is None else together
     step, senders, receivers = [], set(), {}
     for index, message in enumerate(trace):
@@ -157,9 +157,9 @@ def _aligned(trace: Trace, followed: Followed):
     for index, message in enumerate(followed.trace):
         queues[message.src, message.dst, message.tag].append(index)
     if Counter(map(_channel, trace)) != {channel: len(queue) for channel, queue in queues.items()}:
-        raise ValueError(
+        raise UsageError(
             f"player() was given a trace of {len(trace)} messages and a follow() of another program "
-            f"({len(followed.trace)} messages, or between other ranks): follow the program that was run, on as many ranks."
+            f"({len(followed.trace)} messages, or between other ranks): follow the program that was run, on as many ranks"
         )
     order = [queues[_channel(message)].pop(0) for message in trace]
     return [followed.sent[index] for index in order], [followed.changes[index] for index in order]

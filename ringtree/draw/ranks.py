@@ -23,6 +23,7 @@ from ringtree.draw.style import (
     title_height,
     write_title,
 )
+from ringtree.errors import UsageError
 from ringtree.trace import Trace
 
 HIGH = 36.0  # of a box on a wide page, in pixels
@@ -51,8 +52,8 @@ def before_after(
     different numbers of ranks, or none.
     """
     if len(before) != len(after):
-        raise ValueError(
-            f"before_after got {len(before)} ranks before and {len(after)} after; give one entry a rank, None for nothing."
+        raise UsageError(
+            f"before_after got {len(before)} ranks before and {len(after)} after: give one entry a rank, None for nothing"
         )
     return holdings([(names[0], before), (names[1], after, by)], title, alt or _say(title), root=root, groups=groups)
 
@@ -73,7 +74,9 @@ def holdings(
     names, held = [row[0] for row in rows], [[_boxes(each) for each in row[1]] for row in rows]
     ranks = len(held[0]) if rows else 0
     if not ranks or any(len(by_rank) != ranks for by_rank in held):
-        raise ValueError("holdings needs at least one row, and the same number of ranks, at least one, in each.")
+        raise UsageError(
+            "holdings was given no row, or rows of different lengths: give one row or more, with an entry for each rank"
+        )
     moved = [
         origins(row[2] if len(row) > 2 else None, before, after, root, groups)
         for row, before, after in zip(rows[1:], held, held[1:])

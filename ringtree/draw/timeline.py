@@ -8,6 +8,7 @@ from matplotlib.patches import Patch, Rectangle
 
 from ringtree.draw.picture import Picture, picture
 from ringtree.draw.style import INK, PAPER, WIDE, figure, headline, letters, narrow, rank_colour, styled
+from ringtree.errors import UsageError
 from ringtree.trace import Span, Trace
 from ringtree.units import count_text
 
@@ -33,7 +34,7 @@ def timeline(traces: Trace | Mapping[str, Trace], *, ranks: Sequence[int] | None
     named = {name: _among(trace, ranks) for name, trace in named.items()}
     for name, trace in named.items():
         if not trace and not trace.spans:
-            raise ValueError(f"timeline() was given an empty trace{f' ({name})' if name else ''}; run something first.")
+            raise UsageError(f"timeline() was given an empty trace{f' ({name})' if name else ''}: run something first")
     rows = sum(len(trace.rows) for trace in named.values())
     high = 38 if rows <= 16 else max(16, 608 / rows)
     fig, axes = figure(

@@ -9,6 +9,7 @@ from matplotlib.patches import Rectangle
 
 from ringtree.draw.picture import Picture, picture
 from ringtree.draw.style import INK, NARROW, RANK_COLOURS, canvas, letters, narrow, styled, title_height, write_title
+from ringtree.errors import UsageError
 from ringtree.trace import Trace
 from ringtree.units import bytes_text
 
@@ -23,7 +24,7 @@ def traffic(trace: Trace, *, ranks_per_node: int | None = None, title: str = "",
     Raises ValueError for a trace without messages.
     """
     if not trace:
-        raise ValueError("traffic() was given a trace without messages; run something that sends first.")
+        raise UsageError("traffic() was given a trace without messages: run something that sends first")
     moved = {}
     for message in trace:
         pair = message.src, message.dst

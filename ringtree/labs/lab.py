@@ -77,7 +77,7 @@ class Lab:
             with _some_of_what_is_printed():
                 verdict = judge(name, learners(name, self._namespace), exercise, self._timeout)
         except KeyboardInterrupt:
-            raise CheckFailed(f"{name}: interrupted before it was decided.") from None
+            raise CheckFailed(f"{name}: interrupted before it was decided") from None
         if verdict.wrong:
             _show(verdict, exercise)
             raise CheckFailed(verdict.wrong)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import statistics
 import time
 
+from ringtree.errors import UsageError
+
 # Sizes of a ping-pong from 1 byte to 64 MiB, in powers of two.
 POWERS_OF_TWO = tuple(2**k for k in range(27))
 
@@ -37,9 +39,9 @@ def ping_pong(sizes=POWERS_OF_TWO, repeats: int = 50, warmup: int = 3, at_most: 
     repeats = _whole(repeats, "repeats", "timed round trips")
     warmup = _whole(warmup, "warmup", "round trips")
     if not sizes:
-        raise ValueError("ping_pong got no sizes; give at least one number of bytes.")
+        raise UsageError("ping_pong got no sizes: give at least one number of bytes")
     if dist.get_world_size() < 2:
-        raise ValueError(f"ping_pong needs two ranks and there is {dist.get_world_size()}; start more.")
+        raise UsageError(f"ping_pong runs between two ranks, and there is {dist.get_world_size()}: start two or more")
     if device is None:
         device = "cuda" if torch.distributed.get_backend() == "nccl" else "cpu"
     rank = dist.get_rank()
@@ -57,7 +59,7 @@ def _row(size, warmup, counted, rank, device, dist):
     got = torch.zeros_like(sent)
     trips = [_one_way(sent, got, rank, device, dist) for _ in range(warmup + counted)]
     if not torch.equal(got, sent):
-        raise RuntimeError(f"rank {rank}: {size} bytes came back changed; the link or the backend is broken.")
+        raise RuntimeError(f"rank {rank}: {size} bytes came back changed: the link or the backend is broken")
     timed = trips[warmup:]
     return {"bytes": size, "first": trips[0], "min": min(timed), "median": statistics.median(timed), "repeats": counted}
 
@@ -79,7 +81,7 @@ def _one_way(sent, got, rank, device, dist):
 def column(rows, name: str) -> list:
     """One column of a list of rows, for instance `column(rows, "median")`."""
     if rows and name not in rows[0]:
-        raise KeyError(f"no column {name!r}; there are {', '.join(rows[0])}.")
+        raise UsageError(f"there is no column {name!r}: give one of {', '.join(rows[0])}")
     return [row[name] for row in rows]
 
 
@@ -93,7 +95,7 @@ def _finish(device) -> None:
 
 def _whole(value, what: str, unit: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int) and getattr(value, "dtype", None) is None:
-        raise ValueError(f"ping_pong got {value!r} for {what}; give a whole number of {unit}, at least 1.")
+        raise UsageError(f"ping_pong got {value!r} for {what}: give a whole number of {unit}, at least 1")
     if value != int(value) or value < 1:
-        raise ValueError(f"ping_pong got {value!r} for {what}; give a whole number of {unit}, at least 1.")
+        raise UsageError(f"ping_pong got {value!r} for {what}: give a whole number of {unit}, at least 1")
     return int(value)

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 import torch
 
 from ringtree.cost import Link, Machine
+from ringtree.errors import UsageError
 from ringtree.simulated.simulation import simulate
 from ringtree.trace import Trace
 
@@ -87,9 +88,9 @@ def follow(program, inputs: Sequence, machine: Link | Machine = Link(1.0, 0.0), 
     cells = [_cells(rank, entry, plain.cuts(), chunks, floating, len(inputs)) for rank, entry in enumerate(inputs)]
     columns = _columns(program, cells)
     if (runs := sum(map(len, cells))) > MOST_RUNS:
-        raise ValueError(
+        raise UsageError(
             f"follow() would run the program {runs:,} times, once for each chunk of each rank: "
-            f"give fewer ranks, or chunks= (at most {MOST_RUNS:,} in all)."
+            f"give fewer ranks, or chunks= (at most {MOST_RUNS:,} in all)"
         )
     lit = [(rank, number) for rank in range(len(inputs)) for number in range(len(cells[rank]))]
     watches = [_Watch(len(inputs), cells, each) for each in lit]
@@ -129,7 +130,7 @@ def _cells(rank, entry, cuts, chunks, floating, size) -> list[_Cell]:
         if not tensor.numel() or tensor.is_floating_point() != floating:
             continue
         if not tensor.is_contiguous():
-            raise ValueError(f"follow() was given a tensor on rank {rank} that lies scattered in memory; give x.contiguous().")
+            raise UsageError(f"follow() was given a tensor on rank {rank} that lies scattered in memory: give x.contiguous()")
         here = _parts(tensor.numel(), chunks) if chunks else cuts.get((index, tensor.numel()))
         if not here:
             here = set() if listed else _parts(tensor.numel(), size)
@@ -148,7 +149,7 @@ def _columns(program, cells):
     widest = max(cells, key=len, default=[])
     counts = Counter(cell.argument for cell in widest)
     if any(Counter(cell.argument for cell in each) - counts for each in cells):
-        raise ValueError("follow() needs the same tensors on every rank, cut alike; give chunks=, or tensors of one size.")
+        raise UsageError("follow() needs the same tensors on every rank, cut alike: give chunks=, or tensors of one size")
     names = _names(program)
     nameless = "tensor" if len(counts) == 1 else "argument {}"
     return tuple(
@@ -322,7 +323,7 @@ def _contents(count, lit, values) -> list[Content]:
 
 
 def _depends_on_numbers():
-    return ValueError(
+    return UsageError(
         "follow() was given a program whose messages depend on the numbers in its tensors: it replaces them by ones and "
         "zeros. Draw the trace of its own run instead."
     )

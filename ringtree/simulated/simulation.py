@@ -83,7 +83,7 @@ def simulate(
     if rules not in ("gloo", "nccl"):
         raise UsageError(f'simulate got rules={rules!r}: give "gloo" or "nccl"')
     if not inputs:
-        raise ValueError("simulate got no inputs: give one entry for each rank, at least one")
+        raise UsageError("simulate got no inputs: give one entry for each rank, at least one")
     machine = Machine(machine) if isinstance(machine, Link) else machine
     notes, mode = Notes(len(inputs), trace, watch), torch.is_grad_enabled()
     ways = Threads(lambda: _conditions(clock, gamma, guard, issued, mode)) if autograd else greenlet

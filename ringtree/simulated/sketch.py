@@ -12,6 +12,8 @@ from functools import lru_cache
 
 import torch
 
+from ringtree.errors import UsageError
+
 _new = object.__new__
 
 
@@ -82,7 +84,9 @@ class Sketch:
         if isinstance(key, slice):
             start, stop, step = key.indices(self.count)
             if step != 1:
-                raise ValueError(f"a Sketch is cut in pieces without gaps; {key} leaves some")
+                raise UsageError(
+                    f"a Sketch is cut into pieces without gaps, and {key} leaves some: cut it by slices with step 1"
+                )
             return self._part(start, stop)
         key = key + self.count if key < 0 else key
         return self._part(key, key + 1)

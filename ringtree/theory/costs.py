@@ -20,6 +20,7 @@ from dataclasses import dataclass
 
 from ringtree import collectives
 from ringtree.cost import Link, Machine
+from ringtree.errors import UsageError
 from ringtree.theory.schedules import lg
 from ringtree.theory.table import find, row_of
 
@@ -69,7 +70,7 @@ def cost_of(program, size, nbytes, machine, *, gamma=0.0, itemsize=4, **options)
     Raises ValueError for sizes and options that cannot be, and whatever your program raises.
     """
     if size < 1 or nbytes < 0 or nbytes % itemsize:
-        raise ValueError(
+        raise UsageError(
             f"cost_of got {size} ranks and {nbytes} bytes in elements of {itemsize}: give at least one rank, and whole elements"
         )
     machine = Machine(machine) if isinstance(machine, Link) else machine
@@ -132,7 +133,7 @@ def _arguments(program, tensor, rank, size):
         parameters = []
     place = parameters.index("dist") if "dist" in parameters else 1
     if place not in (1, 2):
-        raise ValueError(
+        raise UsageError(
             f"cost_of calls program(tensor, dist) or program(outputs, inputs, dist), and {getattr(program, '__name__', program)} "
             f"takes ({', '.join(parameters)}): give one of that form, or simulate() it with inputs of your own"
         )
@@ -150,7 +151,7 @@ def _dtype(itemsize):
 
     kinds = {1: torch.uint8, 2: torch.float16, 4: torch.float32, 8: torch.float64}
     if itemsize not in kinds:
-        raise ValueError(f"cost_of got elements of {itemsize!r} bytes for a program of your own: give 1, 2, 4 or 8")
+        raise UsageError(f"cost_of got elements of {itemsize!r} bytes for a program of your own: give 1, 2, 4 or 8")
     return kinds[itemsize]
 
 
@@ -170,7 +171,7 @@ def lower_bound(collective, size) -> Bound:
     Raises ValueError, with the names there are, for what is no collective, and for fewer than one rank.
     """
     if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-        raise ValueError(f"lower_bound got {size!r} ranks: give a whole number, 1 or more")
+        raise UsageError(f"lower_bound got {size!r} ranks: give a whole number, 1 or more")
     row = collectives.find(collective)
     return Bound(lg(size), row.moved(size), row.reduced(size))
 
@@ -182,12 +183,12 @@ def _all_options(row, size, options):
     for name, value in options.items():
         if name not in known:
             has = " and ".join(f"{each}=" for each in known) or "none"
-            raise ValueError(f"{row.name} has no option {name}: it has {has}; leave {name}= out")
+            raise UsageError(f"{row.name} has no option {name}: it has {has}, so leave {name}= out")
         most = size - 1 if name == "root" else math.inf
         least = 0 if name == "root" else 1
         if type(value) is not int or not least <= value <= most:
             wanted = f"a rank, 0 to {most}" if name == "root" else "a whole number, 1 or more"
-            raise ValueError(f"{row.name} got {name}={value!r}: give {wanted}")
+            raise UsageError(f"{row.name} got {name}={value!r}: give {wanted}")
     own = {name: parameters[name].default for name in known if parameters[name].default is not inspect.Parameter.empty}
     return {**OPTIONS, **own, **options}
 

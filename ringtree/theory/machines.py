@@ -25,6 +25,7 @@ import pandas as pd
 from scipy.optimize import least_squares
 
 from ringtree.collectives import spelling
+from ringtree.errors import UsageError
 from ringtree.theory import nccl
 from ringtree.theory.lines import fewest
 from ringtree.theory.model import COLLECTIVES, Model, Protocol, ring_share, seconds_of_calls
@@ -107,7 +108,7 @@ class Fitted:
         collective = spelling(collective)
         if collective not in COLLECTIVES:
             known = ", ".join(COLLECTIVES)
-            raise ValueError(f"interval got {collective!r}: an interval comes from a closed form; give one of {known}")
+            raise UsageError(f"interval got {collective!r}, which has no closed form: give one of {known}")
         logs, longer = self.draws(draws)
         sizes = np.atleast_1d(sizes)
         rows = {"collective": collective, "size": sizes, "ranks": ranks, "nodes": self.model.nodes(ranks, nodes)}
@@ -156,13 +157,13 @@ def held_out(samples, by: str = "ranks", protocols: int | None = None) -> pd.Dat
     """
     samples = tidy(samples)
     if protocols not in (None, *_BANDWIDTHS):
-        raise ValueError(f"a fit of a machine got protocols={protocols!r}; give 1, 2 or 3, or leave it out.")
+        raise UsageError(f"a fit of a machine got protocols={protocols!r}: give 1, 2 or 3, or leave it out")
     if by not in ("ranks", "size"):
-        raise ValueError(f"held_out got by={by!r}; give 'ranks' or 'size'.")
+        raise UsageError(f"held_out got by={by!r}: give 'ranks' or 'size'")
     if by == "ranks":
         key = samples.ranks * 10**6 + samples.nodes
         if key.nunique() < 2:
-            raise ValueError(f"held_out got one world size, {samples.ranks.iloc[0]} ranks; give at least two, or by='size'.")
+            raise UsageError(f"held_out got one world size, {samples.ranks.iloc[0]} ranks: give at least two, or by='size'")
     else:
         key = samples.groupby(RUN, sort=False).cumcount() % 2
     parts = []

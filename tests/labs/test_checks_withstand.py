@@ -132,7 +132,7 @@ def test_an_interrupted_check_says_so_in_a_sentence(notebook):
     time.sleep(3)
     notebook.interrupt()
     answer = notebook.answer(request)
-    assert answer.traceback.endswith("CheckFailed: shift: interrupted before it was decided.")
+    assert answer.traceback.endswith("CheckFailed: shift: interrupted before it was decided")
 
 
 def test_of_what_a_function_prints_a_check_shows_some(notebook):

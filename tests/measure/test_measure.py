@@ -38,7 +38,7 @@ QUICK = dict(budget=0.02, warmup=1)
 
 def played(dist):
     for bad in ({"sizes": []}, {"sizes": [0]}, {"sizes": [1.5]}, {"sizes": [8], "repeats": 0}):
-        with pytest.raises(ValueError, match="ping_pong got"):
+        with pytest.raises(UsageError, match="ping_pong got"):
             measure.ping_pong(**bad)
     return measure.ping_pong([1, 1000, 2**16], repeats=7, warmup=1, at_most=2**17)
 
@@ -56,7 +56,7 @@ def test_columns_of_rows():
     rows = [{"bytes": 1, "min": 0.5}, {"bytes": 2, "min": 0.75}]
     assert measure.column(rows, "min") == [0.5, 0.75]
     assert measure.column([], "min") == []
-    with pytest.raises(KeyError, match="bytes, min"):
+    with pytest.raises(UsageError, match="bytes, min"):
         measure.column(rows, "mean")
 
 

@@ -32,6 +32,7 @@ import torch
 
 from ringtree import algorithms, calls, computing
 from ringtree.collectives import call_names
+from ringtree.errors import UsageError
 from ringtree.live.link.referee import Referee, send_at_once
 from ringtree.live.link.streams import Members, Stream, StreamWork
 from ringtree.live.reports.works import waiting
@@ -141,7 +142,7 @@ class EmulatedLink:
     def P2POp(self, op, tensor, peer, group=None, tag=0) -> _Operation:
         """An entry for `batch_isend_irecv`: `op` is this link's `isend` or `irecv`."""
         if op not in (self.isend, self.irecv):
-            raise ValueError(f"P2POp was given {op!r}; on an emulated link give it that link's own isend or irecv.")
+            raise ValueError(f"P2POp was given {op!r}: on an emulated link give it that link's own isend or irecv")
         return _Operation(op, tensor, peer, group, tag)
 
     def batch_isend_irecv(self, operations) -> list[EmulatedWork]:
@@ -186,7 +187,7 @@ class EmulatedLink:
     def all_gather_object(self, object_list, obj, group=None) -> None:
         """Every rank's `obj`, on every rank: for results and notes. Does not pass over the link."""
         if group is not None:
-            raise ValueError("On an emulated link objects go to the whole world: leave group= out.")
+            raise ValueError("an emulated link sends objects to the whole world: leave group= out")
         self._wire.all_gather_object(object_list, obj)
 
     def __getattr__(self, name):
@@ -198,13 +199,13 @@ class EmulatedLink:
     def _peer(self, argument: str, peer, group, group_peer) -> int:
         if group_peer is not None:
             if peer is not None:
-                raise ValueError(f"A message was given {argument}= and group_{argument}=: give one of them.")
+                raise ValueError(f"a message was given {argument}= and group_{argument}=: give one of them")
             peer = self.get_global_rank(group, group_peer)
         rank, size = self._wire.rank, self._wire.size
         if isinstance(peer, int) and 0 <= peer < size and peer != rank:
             return peer
         what = "its own rank" if peer == rank else repr(peer)
-        raise ValueError(f"Rank {rank} gave {argument}={what}; expected another rank, from 0 to {size - 1}.")
+        raise ValueError(f"rank {rank} gave {argument}={what}: expected another rank, from 0 to {size - 1}")
 
 
 class EmulatedWork:
@@ -217,7 +218,7 @@ class EmulatedWork:
 
     def __init__(self, src: int, dst: int, tag: int | str, tensor: torch.Tensor, sends: bool):
         if not isinstance(tensor, torch.Tensor) or not tensor.is_contiguous():
-            raise ValueError(f"A message from rank {src} to rank {dst} needs a contiguous tensor: call .contiguous() first.")
+            raise ValueError(f"a message from rank {src} to rank {dst} needs a contiguous tensor: call .contiguous() first")
         self.src, self.dst, self.tag, self.sends = src, dst, tag, sends
         self.nbytes = tensor.numel() * tensor.element_size()
         self.posted = self.start = self.end = None
@@ -232,7 +233,7 @@ class EmulatedWork:
         # The stuck report reads this in the frame.
         waits_for = waiting("wait", *(("send", [self.dst]) if self.sends else ("recv", [self.src])))
         if not self._done.wait(None if timeout is None else timeout.total_seconds()):
-            raise RuntimeError(f"{waits_for['direction']} with rank {waits_for['peers'][0]} was not complete within {timeout}.")
+            raise RuntimeError(f"{waits_for['direction']} with rank {waits_for['peers'][0]} was not complete within {timeout}")
         if self._error:
             raise RuntimeError(self._error)
         return True
@@ -259,7 +260,7 @@ _wires: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
 def _wire(dist) -> _Wire:
     """The wire under the current process group, laid once: its ports are shared by all links."""
     if not dist.is_initialized():
-        raise RuntimeError("emulate() needs live ranks: torch.distributed is not initialised here.")
+        raise UsageError("emulate() runs on live ranks, and here is no process group: call it in a %%px cell")
     world = dist.group.WORLD
     if world not in _wires:
         _wires[world] = _Wire(dist)
@@ -296,9 +297,9 @@ class _Wire:
         strangers = [rank for rank, host in enumerate(hosts) if host != hosts[0]]
         if strangers:
             names = ", ".join(str(rank) for rank in strangers)
-            raise RuntimeError(
-                f"emulate() needs every rank on one host, for their clocks must be one: rank {names} "
-                "and rank 0 are on different hosts."
+            raise UsageError(
+                f"emulate() needs all ranks on one host, whose clock they share, and rank {names} is not on the host of rank 0: "
+                "start the ranks on one machine"
             )
 
     def barrier(self) -> None:

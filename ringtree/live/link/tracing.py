@@ -128,7 +128,7 @@ class Traced:
     def P2POp(self, op, tensor, peer, group=None, tag=0):
         """An entry for `batch_isend_irecv`: `op` is this object's `isend` or `irecv`."""
         if op not in (self.isend, self.irecv):
-            raise ValueError(f"P2POp was given {op!r}; give it the traced object's own isend or irecv.")
+            raise ValueError(f"P2POp was given {op!r}: give it the traced object's own isend or irecv")
         return op == self.isend, tensor, peer, group, tag
 
     def batch_isend_irecv(self, operations) -> list:
