@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 from ringtree.errors import UsageError
+from ringtree.given import a, optional, require, whole
 from ringtree.units import bytes_text, seconds_text
 
 
@@ -75,10 +76,9 @@ class Machine:
     cards_per_node: int | None = None
 
     def __post_init__(self):
-        for name in ("ranks_per_node", "cards_per_node"):
-            value = getattr(self, name)
-            if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
-                raise UsageError(f"Machine got {name}={value!r}: give a whole number, 1 or more")
+        link, count = a(Link, words="a Link"), optional(whole(1))
+        for name, kind in {"inside": link, "between": optional(link), "ranks_per_node": count, "cards_per_node": count}.items():
+            require("Machine", name, getattr(self, name), kind)
         if self.cards_per_node is not None and self.ranks_per_node is None:
             raise UsageError("Machine got cards_per_node and no ranks_per_node: say how many ranks a node has")
         if self.between is not None and self.ranks_per_node is None:

@@ -120,7 +120,7 @@ class Trace(list):
         """One trace from the notes of all ranks (of one host, whose clock they share).
 
         The k-th send from one rank to another with one tag belongs to the k-th receive.
-        Raises ValueError where a half is missing or not complete.
+        Raises UsageError where a half is missing or not complete.
         """
         notes = sorted(notes, key=lambda each: each.rank)
         if not notes or [each.rank for each in notes] != list(range(notes[0].size)):

@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 
 from ringtree.errors import UsageError
+from ringtree.given import takes, whole
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,7 @@ def _tables() -> tuple[dict[str, Run], pd.DataFrame]:
     return published, points.sort_values("bytes", kind="stable")
 
 
+@takes(sizes=whole(0))
 def runs(sizes: int = 2) -> dict[str, Run]:
     """The published runs that give at least so many sizes, by name, in the table's order.
 
@@ -85,7 +87,7 @@ def samples(*names: str) -> pd.DataFrame:
     """Published runs as one table, as `fit.fit_machine` takes it: run, collective, algorithm, ranks, nodes, size, time.
 
     names: of runs; without any, all that `runs()` gives. size is in bytes, time in seconds; algorithm is "ring", "tree" or
-    what else the run was forced to, else "". Raises KeyError, with the nearest names, if there is no such run.
+    what else the run was forced to, else "". Raises UsageError, with the nearest names, if there is no such run.
     """
     parts = []
     for one in map(run, names or runs()):
@@ -99,7 +101,7 @@ def samples(*names: str) -> pd.DataFrame:
 def sweep(name: str) -> tuple[np.ndarray, np.ndarray]:
     """One run's message sizes in bytes and times in seconds, smallest message first.
 
-    For a collective the size is that of the full vector, as nccl-tests counts it. Raises KeyError,
+    For a collective the size is that of the full vector, as nccl-tests counts it. Raises UsageError,
     with the nearest names, if there is no such run.
     """
     run(name)

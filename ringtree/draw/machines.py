@@ -9,6 +9,7 @@ from matplotlib.patches import FancyBboxPatch, Rectangle
 from ringtree.draw.picture import Picture, picture
 from ringtree.draw.style import INK, NARROW, canvas, figure, letters, narrow, rank_colour, styled
 from ringtree.errors import UsageError
+from ringtree.given import takes, whole
 from ringtree.units import bytes_text
 
 # How two devices are joined, closest first, in the colours of both the matrix and the drawing of a node.
@@ -16,10 +17,11 @@ _PATH_COLOURS = {"NV": "#4a57ee", "PIX": "#3f7d68", "PXB": "#149bea", "PHB": "#6
 
 
 @styled
+@takes(nodes=whole(1), per_node=whole(1))
 def ranks_on_nodes(nodes=2, per_node=4) -> Picture:
     """Ranks laid out on nodes with their global rank, local rank and device, and three kinds of process group.
 
-    nodes: 1 to 4 machines; per_node: 1 to 8 ranks on each. Raises ValueError outside of that.
+    nodes: 1 to 4 machines; per_node: 1 to 8 ranks on each. Raises UsageError outside of that.
     """
     if not (1 <= nodes <= 4 and 1 <= per_node <= 8):
         raise UsageError(f"ranks_on_nodes() got {nodes} nodes × {per_node} ranks: it draws 1 to 4 nodes of 1 to 8 ranks")
@@ -126,7 +128,7 @@ def topology_matrix(names, rows) -> Picture:
 
     names: the column headings; rows: dict from a row's name to its codes, one for each column
     (NV#, PIX, PXB, PHB, NODE, SYS, or X for the device itself).
-    Raises ValueError on a row of another length, or on a code that nvidia-smi does not use.
+    Raises UsageError on a row of another length, or on a code that nvidia-smi does not use.
     """
     for name, codes in rows.items():
         if len(codes) != len(names):

@@ -18,6 +18,7 @@ from ringtree.draw.player_received import places_for_received, with_received
 from ringtree.draw.player_words import Shown, caption, change_text, message_text, start_text
 from ringtree.draw.style import rank_colour
 from ringtree.errors import UsageError
+from ringtree.given import number, one_line, optional, takes, text
 from ringtree.trace import Message, Trace
 
 if TYPE_CHECKING:  # what makes a Followed needs torch, which takes its time to load
@@ -47,6 +48,7 @@ class Player:
             )
 
 
+@takes(together=optional(number()), title=text, alt=optional(one_line))
 def player(
     run: Trace | Followed,
     followed: Followed | None = None,
@@ -73,7 +75,7 @@ def player(
     The figure needs no kernel, no network and no library.
     Keys: arrows step, space plays, Home and End go to either end.
 
-    Raises ValueError for a run without messages, for another layout, and where the trace and
+    Raises UsageError for a run without messages, for another layout, and where the trace and
     `followed` are not of the same program.
     """
     if layout not in LAYOUTS:
@@ -103,8 +105,6 @@ def player(
     }
     rows = [("before", "", start_text(shown)), *_rows(run, steps, sent, changes, shown)]
     alt = (alt or _alt(run, layout, title)).strip()
-    if not alt or "\n" in alt:
-        raise UsageError(f"player() got alt={alt!r}: give one line that says what the figure shows")
     return Player(_page(data, rows, title, alt, bool(followed)), alt)
 
 
@@ -119,9 +119,9 @@ def _record(trace: Trace, step: list[int], sent, changes, shown: Shown) -> dict:
 
 def _rows(trace: Trace, steps, sent, changes, shown: Shown):
     """Each step as a row of the table: its number, its messages and what they changed, in words."""
-    for number, step in enumerate(steps, 1):
+    for count, step in enumerate(steps, 1):
         said = ";\n".join(message_text(trace[index], sent[index], shown) for index in step)
-        yield str(number), said, change_text([each for index in step for each in changes[index]], shown)
+        yield str(count), said, change_text([each for index in step for each in changes[index]], shown)
 
 
 # -- steps ---------------------------------------------------------------------

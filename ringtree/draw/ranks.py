@@ -24,11 +24,18 @@ from ringtree.draw.style import (
     write_title,
 )
 from ringtree.errors import UsageError
+from ringtree.given import optional, several, takes, text
 from ringtree.trace import Trace
 
 HIGH = 36.0  # of a box on a wide page, in pixels
 
 
+@takes(
+    before=several("a list with an entry for each rank"),
+    after=several("a list with an entry for each rank"),
+    title=text,
+    alt=optional(text),
+)
 def before_after(
     before: Sequence,
     after: Sequence,
@@ -48,7 +55,7 @@ def before_after(
     number a box holds, as the colour of that rank; a box that was made of several, as a sum is, has none. root: the
     root of the collective. groups: lists of ranks that called it each apart. names: of the two moments.
 
-    Raises UsageError where the collective does not make `after` of `before`, and ValueError if before and after have
+    Raises UsageError where the collective does not make `after` of `before`, and UsageError if before and after have
     different numbers of ranks, or none.
     """
     if len(before) != len(after):
@@ -59,6 +66,7 @@ def before_after(
 
 
 @styled
+@takes(rows=several("a list of rows"), title=text, alt=optional(text))
 def holdings(
     rows: Sequence[tuple],
     title: str = "",

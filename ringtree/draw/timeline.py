@@ -9,6 +9,7 @@ from matplotlib.patches import Patch, Rectangle
 from ringtree.draw.picture import Picture, picture
 from ringtree.draw.style import INK, PAPER, WIDE, figure, headline, letters, narrow, rank_colour, styled
 from ringtree.errors import UsageError
+from ringtree.given import a, optional, several, takes, text
 from ringtree.trace import Span, Trace
 from ringtree.units import count_text
 
@@ -17,6 +18,11 @@ STRIP = 0.12  # of what shows a collective beside it
 
 
 @styled
+@takes(
+    traces=a(Trace, Mapping, words="a trace, or a dict from a name to a trace"),
+    ranks=optional(several("a list of ranks")),
+    title=text,
+)
 def timeline(traces: Trace | Mapping[str, Trace], *, ranks: Sequence[int] | None = None, title: str = "") -> Picture:
     """Draw a trace, or several under each other on one time axis.
 
@@ -28,7 +34,7 @@ def timeline(traces: Trace | Mapping[str, Trace], *, ranks: Sequence[int] | None
     label of the trace (such as "emulated link: …") stands on the picture.
     ranks: the rows to draw, with the messages among them; all ranks when left out.
 
-    Raises ValueError when there is nothing to draw.
+    Raises UsageError when there is nothing to draw.
     """
     named = dict(traces) if isinstance(traces, Mapping) else {"": traces}
     named = {name: _among(trace, ranks) for name, trace in named.items()}

@@ -12,6 +12,7 @@ from IPython.display import display
 
 from ringtree import doctor
 from ringtree.errors import UsageError
+from ringtree.given import number, takes, text
 from ringtree.labs import exercises, marks
 from ringtree.labs.examination import Examination, learners
 from ringtree.labs.exercise import CheckFailed
@@ -35,6 +36,7 @@ def module_of(name):
     return importlib.import_module(f"{exercises.__name__}.{name.replace('-', '_')}")
 
 
+@takes(name=text, timeout=number(above=True))
 def open(name, ranks, timeout=10.0, namespace=None):
     """Open the lab called `name` on live ranks.
 

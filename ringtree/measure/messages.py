@@ -6,11 +6,13 @@ import statistics
 import time
 
 from ringtree.errors import UsageError
+from ringtree.given import several, takes
 
 # Sizes of a ping-pong from 1 byte to 64 MiB, in powers of two.
 POWERS_OF_TWO = tuple(2**k for k in range(27))
 
 
+@takes(sizes=several("a list of numbers of bytes"))
 def ping_pong(sizes=POWERS_OF_TWO, repeats: int = 50, warmup: int = 3, at_most: int = 2**28, device=None, dist=None):
     """Rank 0 sends to rank 1, rank 1 sends the same bytes back; half a round trip is one message.
 
@@ -29,7 +31,7 @@ def ping_pong(sizes=POWERS_OF_TWO, repeats: int = 50, warmup: int = 3, at_most: 
     the warm-up's; the row measured first holds the very first message of all. On the other ranks
     it returns None.
 
-    Raises ValueError for sizes, repeats or warm-ups that cannot be, or with fewer than two ranks;
+    Raises UsageError for sizes, repeats or warm-ups that cannot be, or with fewer than two ranks;
     RuntimeError if bytes come back changed.
     """
     import torch
@@ -78,6 +80,7 @@ def _one_way(sent, got, rank, device, dist):
     return (time.perf_counter() - started) / 2
 
 
+@takes(rows=several("the rows that ping_pong returned"))
 def column(rows, name: str) -> list:
     """One column of a list of rows, for instance `column(rows, "median")`."""
     if rows and name not in rows[0]:

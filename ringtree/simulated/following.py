@@ -23,6 +23,7 @@ import torch
 
 from ringtree.cost import Link, Machine
 from ringtree.errors import UsageError
+from ringtree.given import a, function, optional, several, takes, whole
 from ringtree.simulated.simulation import simulate
 from ringtree.trace import Trace
 
@@ -65,6 +66,12 @@ class Followed:
         return f"Followed: {len(self.start)} ranks, {len(self.sent)} messages, chunks of {columns}"
 
 
+@takes(
+    program=function("a rank program, a function"),
+    inputs=several("a list with an entry for each rank"),
+    machine=a(Link, Machine, words="a Link or a Machine"),
+    chunks=optional(whole(1)),
+)
 def follow(program, inputs: Sequence, machine: Link | Machine = Link(1.0, 0.0), *, chunks: int | None = None) -> Followed:  # noqa: B008
     """Find out what each rank holds, and whose it is, after every message of a rank program.
 
@@ -78,7 +85,7 @@ def follow(program, inputs: Sequence, machine: Link | Machine = Link(1.0, 0.0), 
     What a rank had at first and neither sends nor keeps does not count: a buffer made for a
     result is empty until something comes, and so is one of zeros that never leaves its rank.
 
-    Raises ValueError for a program whose messages depend on the numbers in its tensors (or
+    Raises UsageError for a program whose messages depend on the numbers in its tensors (or
     multiplies them, or takes their minimum, which zeros would hide), and for more than 1,024 runs.
     """
     inputs = [entry if isinstance(entry, tuple) else (entry,) for entry in inputs]

@@ -30,6 +30,7 @@ import torch
 from ringtree import computing
 from ringtree.cost import Link, Machine
 from ringtree.errors import UsageError
+from ringtree.given import a, function, number, several, takes
 from ringtree.simulated import faults, nccl_rules
 from ringtree.simulated.clock import Clock
 from ringtree.simulated.deadline import Deadline, TimeIsUp
@@ -55,6 +56,13 @@ class Simulation:
     messages: int
 
 
+@takes(
+    program=function("a rank program, a function"),
+    inputs=several("a list with an entry for each rank"),
+    machine=a(Link, Machine, words="a Link or a Machine"),
+    gamma=number(),
+    seconds=number(above=True),
+)
 def simulate(
     program, inputs, machine, *, gamma=0.0, trace=True, checked=False, seconds=60.0, watch=None, rules="gloo", autograd=False
 ):

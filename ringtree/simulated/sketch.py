@@ -13,6 +13,7 @@ from functools import lru_cache
 import torch
 
 from ringtree.errors import UsageError
+from ringtree.given import require, whole
 
 _new = object.__new__
 
@@ -27,6 +28,7 @@ class Sketch:
     __slots__ = ("count", "dtype", "nbytes", "offset", "home")
 
     def __init__(self, count, dtype=torch.float32, offset=0, home=None):
+        require("Sketch", "count", count, whole())
         self.count = count
         self.dtype = dtype
         self.nbytes = count * dtype.itemsize

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from ringtree import collectives
 from ringtree.cost import Link, Machine
 from ringtree.errors import UsageError
+from ringtree.given import a, number, takes, whole
 from ringtree.theory.schedules import lg
 from ringtree.theory.table import find, row_of
 
@@ -58,6 +59,7 @@ class Bound:
 OPTIONS = {"root": 0, "chunks": 8, "ranks_per_node": 8}  # for programs that give no default of their own
 
 
+@takes(size=whole(1), nbytes=whole(0), machine=a(Link, Machine, words="a Link or a Machine"), gamma=number(), itemsize=whole(1))
 def cost_of(program, size, nbytes, machine, *, gamma=0.0, itemsize=4, **options) -> Cost:
     """The exact cost of a rank program on `size` ranks.
 
@@ -67,7 +69,7 @@ def cost_of(program, size, nbytes, machine, *, gamma=0.0, itemsize=4, **options)
     Machine. options: root, chunks, ranks_per_node, for those of ours that have them; any, for your own.
 
     Your own program runs in the simulator, without contents where it does not look at them, else with zeros.
-    Raises ValueError for sizes and options that cannot be, and whatever your program raises.
+    Raises UsageError for sizes and options that cannot be, and whatever your program raises.
     """
     if size < 1 or nbytes < 0 or nbytes % itemsize:
         raise UsageError(
@@ -155,6 +157,7 @@ def _dtype(itemsize):
     return kinds[itemsize]
 
 
+@takes(size=whole(1), nbytes=whole(0), link=a(Link, words="a Link"), gamma=number(), itemsize=whole(1))
 def textbook_time(program, size, nbytes, link, *, gamma=0.0, itemsize=4, **options) -> float | None:
     """The textbook's time for this p and n, or None where its form does not hold exactly."""
     row, options = find(program), _all_options(find(program), size, options)
@@ -163,12 +166,13 @@ def textbook_time(program, size, nbytes, link, *, gamma=0.0, itemsize=4, **optio
     return row.form(size, nbytes, link, gamma, options)
 
 
+@takes(size=whole(1))
 def lower_bound(collective, size) -> Bound:
     """What a collective needs on `size` ranks at least, whatever the algorithm (Chan et al. 2007).
 
     collective: a name as `ringtree.collectives.find` reads it. With n the full vector, some rank sends or receives moved·n
     bytes. The bounds hold one by one: an algorithm that meets one may miss the other. For shards of one length.
-    Raises ValueError, with the names there are, for what is no collective, and for fewer than one rank.
+    Raises UsageError, with the names there are, for what is no collective, and for fewer than one rank.
     """
     if isinstance(size, bool) or not isinstance(size, int) or size < 1:
         raise UsageError(f"lower_bound got {size!r} ranks: give a whole number, 1 or more")

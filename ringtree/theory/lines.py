@@ -13,12 +13,15 @@ import numpy as np
 
 from ringtree.cost import Link
 from ringtree.errors import UsageError
+from ringtree.given import a, either, several, some_numbers, takes
 
 __all__ = ["fastest", "fewest", "fit_line", "fit_lines", "misses"]
 
+LINKS = either(several("a Link or a sequence of them", lambda each: hasattr(each, "time")), a(Link, words=""))
 ROUNDING = 1e-9  # of a relative miss: so small a gain is none, on every machine
 
 
+@takes(sizes=some_numbers, times=some_numbers)
 def fit_line(sizes, times) -> Link:
     """The link whose α + n·β comes closest to the measured times, each miss counted in per cent.
 
@@ -31,13 +34,14 @@ def fit_line(sizes, times) -> Link:
     in α and β: two equations in two unknowns. Neither may be negative; where the best line had one
     below zero, the best line without it is taken.
 
-    Raises ValueError if there are fewer than two different sizes, if the lengths differ, or if a
+    Raises UsageError if there are fewer than two different sizes, if the lengths differ, or if a
     value is not finite, a time not positive or a size negative.
     """
     sizes, times = _points(sizes, times, lines=1)
     return _line(sizes, times)
 
 
+@takes(sizes=some_numbers, times=some_numbers)
 def fit_lines(sizes, times, count: int | None = 2) -> tuple[Link, ...]:
     """Several links of which each message takes the fastest, fitted together: smallest α first.
 
@@ -102,6 +106,7 @@ def fewest(errors: dict[int, np.ndarray]) -> int:
     return next(count for count in sorted(means) if means[count][0] <= least + spread + ROUNDING)
 
 
+@takes(links=LINKS, sizes=some_numbers)
 def fastest(links: Link | Sequence[Link], sizes) -> np.ndarray:
     """Seconds for each size in bytes: of one link, or of the fastest of several."""
     links = [links] if isinstance(links, Link) else list(links)
@@ -111,6 +116,7 @@ def fastest(links: Link | Sequence[Link], sizes) -> np.ndarray:
     return np.min([link.time(sizes) for link in links], axis=0)
 
 
+@takes(links=LINKS, sizes=some_numbers, times=some_numbers)
 def misses(links: Link | Sequence[Link], sizes, times) -> np.ndarray:
     """How far the prediction is from each measured time: 0.2 for 20 % too long, -0.2 for 20 % too short."""
     sizes, times = _points(sizes, times, lines=0)

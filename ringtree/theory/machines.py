@@ -26,6 +26,7 @@ from scipy.optimize import least_squares
 
 from ringtree.collectives import spelling
 from ringtree.errors import UsageError
+from ringtree.given import a, takes
 from ringtree.theory import nccl
 from ringtree.theory.lines import fewest
 from ringtree.theory.model import COLLECTIVES, Model, Protocol, ring_share, seconds_of_calls
@@ -102,7 +103,7 @@ class Fitted:
         """(low, high) seconds between which a measurement is expected, for each size, in closed form.
 
         Quantiles over `draws`: machines that the fit holds possible, times the misses that it makes unseen. How many
-        times of hidden worlds of the published clusters it held, HELD says. Raises ValueError for a collective that is
+        times of hidden worlds of the published clusters it held, HELD says. Raises UsageError for a collective that is
         predicted by simulation only.
         """
         collective = spelling(collective)
@@ -121,6 +122,7 @@ class Fitted:
         return f"{self.model}\nmedian miss {100 * off:.1f} % over {len(self.misses)} measurements"
 
 
+@takes(samples=a(pd.DataFrame, list, tuple, words="a DataFrame or a list of dicts"))
 def fit_machine(samples, protocols: int | None = None) -> Fitted:
     """Fit a machine to measured times.
 
@@ -131,7 +133,7 @@ def fit_machine(samples, protocols: int | None = None) -> Fitted:
     `logs.read` and `data.samples` give such tables. protocols: 1, 2 or 3; left out, the number that predicts every second
     size best from the others is taken, the smaller one if it is as good within its standard error.
 
-    Raises ValueError, in one sentence, for missing columns, times or sizes that are not finite or not positive,
+    Raises UsageError, in one sentence, for missing columns, times or sizes that are not finite or not positive,
     sizes out of order within a run, fewer than 4 different sizes, a collective without a closed form, and broadcasts and
     reduces that were timed back to back, which hold no latency.
     """
@@ -146,6 +148,7 @@ def fit_machine(samples, protocols: int | None = None) -> Fitted:
     return Fitted(model, parameters, _with_misses(samples, model), unseen, worlds, logs, covariance)
 
 
+@takes(samples=a(pd.DataFrame, list, tuple, words="a DataFrame or a list of dicts"))
 def held_out(samples, by: str = "ranks", protocols: int | None = None) -> pd.DataFrame:
     """Predict every measurement by a fit to measurements that leave it out.
 

@@ -22,9 +22,12 @@ import numpy as np
 from ringtree import collectives
 from ringtree.cost import Link, Machine
 from ringtree.errors import UsageError
+from ringtree.given import Kind, any_number, either, one_of, optional, require, several, some_numbers, takes, whole
 from ringtree.units import bytes_text, seconds_text
 
 __all__ = ["COLLECTIVES", "SIMULATED", "Model", "Protocol", "closed_form", "seconds_of_calls"]
+
+NUMERIC = either(some_numbers, any_number)
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,7 @@ class Protocol:
 
     def __post_init__(self):
         for field in fields(self):
+            require("Protocol", field.name, getattr(self, field.name), NUMERIC)
             value, speed = np.asarray(getattr(self, field.name)), field.name.startswith("bandwidth")
             if not np.isfinite(value).all() or (value < 0).any() or speed and not value.all():
                 which = "greater than 0" if speed else "that is not negative"
@@ -81,11 +85,13 @@ def _ring(collective: str, p, nodes):
     return row.laps * (p - 1), row.laps * nodes, row.laps * (p - 1) / p
 
 
+@takes(collective=one_of(*COLLECTIVES), ranks=whole(1), nodes=whole(1))
 def ring_share(collective: str, ranks: int, nodes: int = 1) -> float:
     """Bytes that a rank of a ring sends for each byte of the full vector: busbw over algbw."""
     return float(_ring(collective, ranks, nodes)[2])
 
 
+@takes(protocol=Kind("a Protocol", lambda value: hasattr(value, "hop_inside")), sizes=NUMERIC, ranks=NUMERIC, nodes=NUMERIC)
 def closed_form(collective: str, algorithm: str, protocol: Protocol, sizes, ranks, nodes):
     """Seconds of NCCL's ring or tree under one protocol: latency along the path, plus bytes over bandwidth.
 
@@ -103,7 +109,7 @@ def closed_form(collective: str, algorithm: str, protocol: Protocol, sizes, rank
     2κ·√(L·x/2) for filling the pipeline; for κ = 1 that is the least of (hops + chunks − 1)·(α + n/chunks·β)
     over the number of chunks, up and down overlapping. The smaller of the two counts.
 
-    Raises ValueError for another collective or algorithm.
+    Raises UsageError for another collective or algorithm.
     """
     return seconds_of_calls(collective, algorithm, sizes, ranks, nodes)(protocol)
 
@@ -155,6 +161,8 @@ class Model:
     ranks_per_node: int | None = None
 
     def __post_init__(self):
+        require("Model", "protocols", self.protocols, several("a tuple of Protocols"))
+        require("Model", "ranks_per_node", self.ranks_per_node, optional(whole(1)))
         if not self.protocols:
             raise UsageError("Model got no protocols: give at least one Protocol")
 
@@ -214,7 +222,7 @@ class Model:
         return float(min(times))
 
     def nodes(self, ranks: int, nodes: int | None = None) -> int:
-        """How many nodes so many ranks have here. Raises ValueError where they do not share out evenly."""
+        """How many nodes so many ranks have here. Raises UsageError where they do not share out evenly."""
         if not _whole(ranks) or ranks < 1:
             raise UsageError(f"Model got ranks={ranks!r}: give a whole number of ranks, 1 or more")
         if nodes is None:

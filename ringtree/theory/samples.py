@@ -29,7 +29,7 @@ def runs_ahead(collective: str, tool: str | None) -> bool:
 
 
 def tidy(samples) -> pd.DataFrame:
-    """The samples as a table with all columns, numbered from 0, or a ValueError that says what is wrong."""
+    """The samples as a table with all columns, numbered from 0, or a UsageError that says what is wrong."""
     tool = getattr(samples, "attrs", {}).get("tool")
     samples = pd.DataFrame(samples).reset_index(drop=True)
     if samples.empty:
@@ -76,7 +76,7 @@ def tidy(samples) -> pd.DataFrame:
 
 
 def _with_timing(samples, tool) -> pd.DataFrame:
-    """The samples with a column back_to_back; ValueError for broadcasts and reduces of which it is true, or not known."""
+    """The samples with a column back_to_back; UsageError for broadcasts and reduces of which it is true, or not known."""
     if "back_to_back" not in samples:
         samples = samples.assign(back_to_back=None if tool is None else [runs_ahead(each, tool) for each in samples.collective])
     rooted = samples[samples.collective.isin(_ROOTED)]

@@ -32,7 +32,9 @@ import torch
 
 from ringtree import algorithms, calls, computing
 from ringtree.collectives import call_names
+from ringtree.cost import Link
 from ringtree.errors import UsageError
+from ringtree.given import a, takes
 from ringtree.live.link.referee import Referee, send_at_once
 from ringtree.live.link.streams import Members, Stream, StreamWork
 from ringtree.live.reports.works import waiting
@@ -40,6 +42,7 @@ from ringtree.live.reports.works import waiting
 __all__ = ["emulate", "EmulatedLink", "EmulatedWork"]
 
 
+@takes(link=a(Link, words="a Link"))
 def emulate(dist, link):
     """Put `link` between the live ranks; every rank calls this.
 

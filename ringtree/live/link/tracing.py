@@ -21,9 +21,12 @@ from contextlib import contextmanager
 
 from ringtree import calls, computing
 from ringtree.errors import UsageError
+from ringtree.given import either, mapping, several, takes, whole
 from ringtree.trace import Call, Note, Notes, Span, Trace
 
 __all__ = ["Traced", "shortest", "traced"]
+
+PROGRAMS = "rank programs, in a list or in a dict from names"
 
 
 def traced(dist) -> Traced:
@@ -42,6 +45,7 @@ def traced(dist) -> Traced:
     return Traced(dist)
 
 
+@takes(programs=either(mapping(PROGRAMS), several(PROGRAMS, callable)), tries=whole(1))
 def shortest(dist, programs, *arguments, tries: int = 5) -> dict[str, Trace]:
     """Run each program(dist, *arguments) a few times; every rank calls this.
 
