@@ -13,9 +13,9 @@ from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
-from ringtree.draw.player_places import LAYOUTS, geometry
+from ringtree.draw.player_places import LAYOUTS, cells, geometry
 from ringtree.draw.player_received import places_for_received, with_received
-from ringtree.draw.player_words import Shown, caption, change_text, message_text, start_text
+from ringtree.draw.player_words import ChunkNames, caption, change_text, message_text, start_text
 from ringtree.draw.style import rank_colour
 from ringtree.errors import UsageError
 from ringtree.given import number, one_line, optional, takes, text
@@ -90,38 +90,38 @@ def player(
         raise UsageError("player() was given a trace without messages: run something that sends first")
     sent, changes = _aligned(run, followed) if followed else _bytes_only(run)
     received = places_for_received(run, sent, followed.start, changes) if followed else 0
-    shown = Shown(run, followed, received)
+    names = ChunkNames(run, followed, received)
     if received:
-        changes = with_received(run, sent, changes, shown.columns[-1][2], received)
+        changes = with_received(run, sent, changes, names.columns[-1][2], received)
     steps = list(_steps(run, together))
-    records = [_record(run, step, sent, changes, shown) for step in steps]
+    records = [_record(run, step, sent, changes, names) for step in steps]
     data = {
         **geometry(run, layout, parents),
-        **shown.look(),
+        **cells(names),
         "colours": [rank_colour(rank) for rank in range(run.size)],
-        "start": [[shown.number(content) for content in chunks] for chunks in shown.start],
-        "contents": shown.contents,
+        "start": [[names.number(content) for content in chunks] for chunks in names.start],
+        "contents": names.contents,
         "steps": records,
     }
-    rows = [("before", "", start_text(shown)), *_rows(run, steps, sent, changes, shown)]
+    rows = [("before", "", start_text(names)), *_rows(run, steps, sent, changes, names)]
     alt = (alt or _alt(run, layout, title)).strip()
     return Player(_page(data, rows, title, alt, bool(followed)), alt)
 
 
-def _record(trace: Trace, step: list[int], sent, changes, shown: Shown) -> dict:
+def _record(trace: Trace, step: list[int], sent, changes, names: ChunkNames) -> dict:
     """A step as the page's program reads it: its caption, its messages, and what they changed."""
     return {
         "t": caption([trace[index] for index in step], trace.label),
-        "m": [[trace[index].src, trace[index].dst, [shown.number(content) for content in sent[index]]] for index in step],
-        "c": [[rank, place, shown.number(content)] for index in step for rank, place, content in changes[index]],
+        "m": [[trace[index].src, trace[index].dst, [names.number(content) for content in sent[index]]] for index in step],
+        "c": [[rank, place, names.number(content)] for index in step for rank, place, content in changes[index]],
     }
 
 
-def _rows(trace: Trace, steps, sent, changes, shown: Shown):
+def _rows(trace: Trace, steps, sent, changes, names: ChunkNames):
     """Each step as a row of the table: its number, its messages and what they changed, in words."""
     for count, step in enumerate(steps, 1):
-        said = ";\n".join(message_text(trace[index], sent[index], shown) for index in step)
-        yield str(count), said, change_text([each for index in step for each in changes[index]], shown)
+        said = ";\n".join(message_text(trace[index], sent[index], names) for index in step)
+        yield str(count), said, change_text([each for index in step for each in changes[index]], names)
 
 
 # -- steps ---------------------------------------------------------------------

@@ -1,10 +1,11 @@
-"""Where the step player puts the ranks: in a ring, in a row or as a tree."""
+"""Where the step player puts the ranks (in a ring, in a row or as a tree), and how large a rank's cells are."""
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
 
+from ringtree.draw.player_words import ChunkNames
 from ringtree.errors import UsageError
 from ringtree.trace import Trace
 
@@ -111,3 +112,13 @@ def _tree(above, width, radius):
     rise = max(2 * radius + 30, min(92, 250 / max(1, max(depth.values()))))
     places = [(x[rank], radius + 6 + rise * depth[rank]) for rank in range(len(above))]
     return places, rise * max(depth.values()) + 2 * radius + 12, radius
+
+
+def cells(names: ChunkNames) -> dict:
+    """The columns of a rank's cells, and how wide and how high a cell is, in pixels."""
+    text = names.mode == "text"
+    count = sum(len(letters) for _, letters, _ in names.columns)
+    room = 344 - (74 if names.size > 10 else 64) - 12 * (len(names.columns) - 1)
+    width = 100 if text else max(16, min(44, room // count))
+    columns = [[name, [""] * len(letters) if text else letters, first] for name, letters, first in names.columns]
+    return {"mode": names.mode, "slots": names.slots, "columns": columns, "cell": width, "row": 32 if names.size <= 10 else 25}
