@@ -26,11 +26,11 @@ STRIP = 0.12  # of what shows a collective beside it
 def timeline(traces: Trace | Mapping[str, Trace], *, ranks: Sequence[int] | None = None, title: str = "") -> Picture:
     """Draw a trace, or several under each other on one time axis.
 
-    traces: a `Trace`, or a dict from name to `Trace`.  Each rank is a row: a filled bar
+    traces: a `Trace`, or a dict from name to `Trace`. Each rank is a row: a filled bar
     where it computed, a pale one where it waited while its message was moving, a hatched
     one where it waited for a rank that was not ready, and an arrow in the sender's colour
-    for each message, from its start to its arrival.  A strip under the bar is a collective
-    that ran beside the rank: thin where computing hid it, thick where it was exposed.  The
+    for each message, from its start to its arrival. A strip under the bar is a collective
+    that ran beside the rank: thin where computing hid it, thick where it was exposed. The
     label of the trace (such as "emulated link: …") stands on the picture.
     ranks: the rows to draw, with the messages among them; all ranks when left out.
 

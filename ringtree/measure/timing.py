@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from ringtree.collectives import bus_factor
 from ringtree.errors import UsageError
-from ringtree.given import any_number, function, several, takes
+from ringtree.given import any_number, several, takes
 from ringtree.measure.buffers import prepare
 from ringtree.measure.call import check_link, describe
 from ringtree.units import count_text, seconds_text
@@ -254,7 +254,6 @@ def _surroundings(call, dist, link, device):
     return dist or real, torch.device(device)
 
 
-@takes(run=function("a function without arguments"))
 def stopwatch(run, device=None) -> float:
     """Seconds that run() takes on this rank.
 

@@ -112,7 +112,6 @@ CALLS = {
     measure.ping_pong: ({}, dict(sizes=[[], [0], 3], repeats=WHOLE, warmup=WHOLE)),
     measure.save: (dict(table=TABLE, path="a.csv"), dict(table=[3], path=["a.txt", "nowhere/a.csv", 3])),
     measure.sizes_between: ({}, dict(smallest=WHOLE, largest=WHOLE, factor=WHOLE)),
-    measure.stopwatch: (dict(run=never), dict(run=FUNCTION)),
     measure.table_text: (dict(table=TABLE), dict(table=[3])),
     theory.closed_form: (
         dict(collective="all_reduce", algorithm="ring", protocol=theory.Protocol(*[1] * 6), sizes=[8], ranks=4, nodes=1),
@@ -170,6 +169,7 @@ LEFT = {
     "Deadlock ProgramError RankDied RankError RanksStuck CheckFailed": "errors",
     "current names narrow node_links prose progress": "take nothing that can be wrong",
     "measure time_collective": "look for ranks first; tests/measure/test_measure.py tries them with ranks",
+    "stopwatch": "the book shows its lines, and calling what is not a function is Python's own error",
     "figure styled": "hand their arguments to matplotlib, or are decorators",
     "traced": "takes any object that speaks like torch.distributed",
     "link_speeds model_memory topology_matrix samples frame": "take tables, which their own tests try",

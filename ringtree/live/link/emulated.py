@@ -1,16 +1,16 @@
 """A slow link, emulated live between the ranks of one host.
 
 The ranks of a laptop share its cores and its memory, so what one times there is
-the cores, not a link.  `emulate(dist, link)` puts a link of your choice between
+the cores, not a link. `emulate(dist, link)` puts a link of your choice between
 them: every message takes at least the α + nβ of that link, and the ranks are
-free to compute meanwhile.  What you see is an *emulated link*, and every picture
+free to compute meanwhile. What you see is an *emulated link*, and every picture
 and line that comes from it says so.
 
-How it works.  Each rank tells a referee (a thread of rank 0) what it wants to
-send and receive, and when.  The referee pairs sends with receives and books the
-sender's port out and the receiver's port in for α + nβ.  Both ranks learn the
+How it works. Each rank tells a referee (a thread of rank 0) what it wants to
+send and receive, and when. The referee pairs sends with receives and books the
+sender's port out and the receiver's port in for α + nβ. Both ranks learn the
 end of the booking, move the bytes over Gloo, and report the message as complete
-when that moment has come.  All of this happens in threads of their own, so that
+when that moment has come. All of this happens in threads of their own, so that
 messages make progress while the program computes.
 """
 
@@ -46,7 +46,7 @@ __all__ = ["emulate", "EmulatedLink", "EmulatedWork"]
 def emulate(dist, link):
     """Put `link` between the live ranks; every rank calls this.
 
-    dist: `torch.distributed`, initialised.  link: anything with `time(nbytes)` in
+    dist: `torch.distributed`, initialised. link: anything with `time(nbytes)` in
     seconds, such as `ringtree.Link(alpha, beta)`; a message takes the time
     of its *sender's* link.
 
@@ -58,14 +58,14 @@ def emulate(dist, link):
 
     A message starts when its sender and its receiver are both there, the sender's
     port out is free and the receiver's port in is free: a rank sends one message
-    and receives one message at a time, both at once.  It is complete α + nβ later
-    (never sooner), and until then the receiver's buffer is untouched.  Whoever is
+    and receives one message at a time, both at once. It is complete α + nβ later
+    (never sooner), and until then the receiver's buffer is untouched. Whoever is
     ready first takes the ports first; a message that fits into an earlier gap takes
-    the gap.  A blocking send is a rendezvous.  `barrier` costs nothing on the link.
+    the gap. A blocking send is a rendezvous. `barrier` costs nothing on the link.
     `ringtree.compute` lasts on such ranks as long as it says.
 
     Only sensible for links with an α of a millisecond or so: the bookkeeping takes
-    a few tenths of a millisecond a message, which a longer α hides.  A β below that
+    a few tenths of a millisecond a message, which a longer α hides. A β below that
     of the host's own memory (about 1 ns a byte) cannot be kept either.
 
     Raises RuntimeError where the ranks are not all on one host.
@@ -214,8 +214,8 @@ class EmulatedLink:
 class EmulatedWork:
     """A message under way, as `isend` and `irecv` return it.
 
-    src, dst, tag, nbytes: which message.  posted: when this rank asked for it; start,
-    end: when it has its ports, None until they are booked.  Seconds on the host's
+    src, dst, tag, nbytes: which message. posted: when this rank asked for it; start,
+    end: when it has its ports, None until they are booked. Seconds on the host's
     monotonic clock.
     """
 
@@ -232,7 +232,7 @@ class EmulatedWork:
         self._error = None
 
     def wait(self, timeout=None) -> bool:
-        """Wait until the message has arrived.  timeout: a timedelta, or None for ever."""
+        """Wait until the message has arrived. timeout: a timedelta, or None for ever."""
         # The stuck report reads this in the frame.
         waits_for = waiting("wait", *(("send", [self.dst]) if self.sends else ("recv", [self.src])))
         if not self._done.wait(None if timeout is None else timeout.total_seconds()):

@@ -1,7 +1,7 @@
 """Note what moves on live ranks.
 
 `traced(dist)` wraps live `torch.distributed` (or an emulated link) and notes every
-point-to-point message.  Each rank keeps its own notes; `Trace.join` makes one trace
+point-to-point message. Each rank keeps its own notes; `Trace.join` makes one trace
 of them:
 
     link = traced(emulate(dist, Link(5e-3, 10e-9)))     # on every rank
@@ -32,12 +32,12 @@ PROGRAMS = "rank programs, in a list or in a dict from names"
 def traced(dist) -> Traced:
     """Wrap `torch.distributed`, or an emulated link, so that it notes every message and every collective.
 
-    Use the result in its place.  Of a collective inside the backend the call is noted, and not
+    Use the result in its place. Of a collective inside the backend the call is noted, and not
     its messages, since no Python call makes them; on an emulated link its messages are seen too.
     A barrier is not noted: it is what lines the ranks up before something is looked at.
     `ringtree.compute` is noted by what was traced last.
 
-    On an emulated link a message's start and end are the link's own.  Otherwise they
+    On an emulated link a message's start and end are the link's own. Otherwise they
     are what the host sees: it starts when both ranks have asked for it and ends when
     the receiver's `wait()` returns, which on a GPU is when the stream, not yet the
     data, has been dealt with.
@@ -51,7 +51,7 @@ def shortest(dist, programs, *arguments, tries: int = 5) -> dict[str, Trace]:
 
     programs: functions, partials or callable objects; or a dict from a name to each.
     Returns the trace of each program's shortest run, by the program's name, on every
-    rank.  The programs take turns, so that a noisy moment meets them all alike.
+    rank. The programs take turns, so that a noisy moment meets them all alike.
     Raises UsageError where two programs have one name.
     """
     named = programs if isinstance(programs, Mapping) else _named(programs)
@@ -136,7 +136,7 @@ class Traced:
         return op == self.isend, tensor, peer, group, tag
 
     def batch_isend_irecv(self, operations) -> list:
-        """Start all together.  NCCL returns one work for the whole batch, Gloo one for each."""
+        """Start all together. NCCL returns one work for the whole batch, Gloo one for each."""
         notes = [self._note(tensor, peer, tag, sends) for sends, tensor, peer, _, tag in operations]
         works = self._dist.batch_isend_irecv([
             self._dist.P2POp(self._dist.isend if sends else self._dist.irecv, tensor, peer, group, tag)
