@@ -85,8 +85,8 @@ def simulate(
     autograd: whether ranks call backward() (slower): each is a thread then, and nothing that moves brings a graph along.
 
     Returns a `Simulation`. Raises Deadlock; ProgramError for a message that is never
-    received, for sizes or dtypes that differ, and for what `checked` finds; and whatever
-    the program itself raises, with a note that names the rank.
+    received, for sizes or dtypes that differ, for a call that cannot be meant, and for what
+    `checked` finds; and whatever the program itself raises, with a note that names the rank.
     """
     if rules not in ("gloo", "nccl"):
         raise UsageError(f'simulate got rules={rules!r}: give "gloo" or "nccl"')
@@ -124,6 +124,8 @@ def _body(program, dist, entry):
         try:
             output = program(*arguments, dist)
         except Exception as error:
+            if refusal := faults.bad_call(rank.number, error):
+                raise refusal from error
             _named(error, rank)
             raise
         rank.output = arguments[0] if output is None and arguments else output

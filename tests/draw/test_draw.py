@@ -203,7 +203,7 @@ def test_before_and_after_show_every_number_and_every_rank():
 def test_before_and_after_need_the_same_ranks():
     with pytest.raises(UsageError, match="2 ranks before and 1 after"):
         draw.before_after([[1], [2]], [[3]])
-    with pytest.raises(UsageError, match="at least one"):
+    with pytest.raises(UsageError, match="holdings was given no row"):
         draw.holdings([])
 
 
