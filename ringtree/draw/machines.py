@@ -17,7 +17,7 @@ _PATH_COLOURS = {"NV": "#4a57ee", "PIX": "#3f7d68", "PXB": "#149bea", "PHB": "#6
 
 
 @styled
-@takes(nodes=whole(1), per_node=whole(1))
+@takes(nodes=whole(), per_node=whole())
 def ranks_on_nodes(nodes=2, per_node=4) -> Picture:
     """Ranks laid out on nodes with their global rank, local rank and device, and three kinds of process group.
 

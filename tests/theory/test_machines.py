@@ -74,7 +74,7 @@ def test_nine_of_ten_measurements_lie_in_the_interval_of_nine_tenths():
         assert (low < high).all()
         inside += list((low <= rows.time) & (rows.time <= high))
     assert np.mean(inside) > 0.8
-    with pytest.raises(UsageError, match="interval got 'all_to_all': an interval comes from a closed form"):
+    with pytest.raises(UsageError, match="interval got 'all_to_all', which has no closed form: give one of"):
         fitted.interval("all_to_all", [16], 16, 4)
 
 
