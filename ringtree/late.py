@@ -45,18 +45,17 @@ def names(package: str):
     module = sys.modules[package]
     spec = vars(module)["__spec__"]
     places = read(spec.loader.get_data(spec.origin + "i").decode())
-    vars(module)["__late__"] = {name for name, (place, _) in places.items() if place != package}
+    vars(module)["__late__"] = {name for name, place in places.items() if place != package}
     module.__class__ = Package
 
     def __getattr__(name):
         if name not in places:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         try:
-            place, original = places[name]
-            if place == package:
+            if places[name] == package:
                 value = importlib.import_module(f"{package}.{name}")
             else:
-                value = getattr(importlib.import_module(place), original)
+                value = getattr(importlib.import_module(places[name]), name)
         except ModuleNotFoundError as error:
             raise missing(f"{package}.{name}", error) from error
         vars(module)[name] = value
@@ -65,15 +64,14 @@ def names(package: str):
     return __getattr__, lambda: sorted(places), sorted(places)
 
 
-def read(stub: str) -> dict[str, tuple[str, str]]:
-    """Return {name: (the module that has it, its name there)} for a stub's lines `from module import original as name, …`."""
-    pairs = (
-        (module, part.split(" as "))
+def read(stub: str) -> dict[str, str]:
+    """Return {name: the module that has it} for a stub's lines `from module import name as name, …`."""
+    return {
+        part.partition(" as ")[0].strip(): module
         for module, parts in IMPORT.findall(stub)
         for part in parts.strip("()").split(",")
         if part.strip()
-    )
-    return {names[-1].strip(): (module, names[0].strip()) for module, names in pairs}
+    }
 
 
 def need(what: str, *packages: str):

@@ -38,7 +38,7 @@ def module_of(name):
 
 
 @takes(name=text, timeout=number(above=True))
-def open_lab(name, ranks, timeout=10.0, namespace=None):
+def open(name, ranks, timeout=10.0, namespace=None):
     """Open the lab called `name` on live ranks.
 
     timeout: seconds that a check may take in the simulator, and one live run, before what the learner wrote counts as hung.

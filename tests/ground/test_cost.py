@@ -113,7 +113,7 @@ def test_bytes_in_words_are_powers_of_ten_or_of_two():
 @pytest.mark.parametrize(
     "options, said",
     [
-        ({"cards_per_node": 0, "ranks_per_node": 4}, "Machine got cards_per_node=0; give a whole number, 1 or more"),
+        ({"cards_per_node": 0, "ranks_per_node": 4}, "Machine got cards_per_node=0: give a whole number, 1 or more"),
         ({"cards_per_node": 2}, "Machine got cards_per_node and no ranks_per_node"),
         ({"ranks_per_node": True}, "Machine got ranks_per_node=True"),
     ],

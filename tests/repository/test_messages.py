@@ -34,7 +34,7 @@ OURS = {
     "NotImplementedError",
 }
 # Words that begin with a capital wherever they stand.
-NAMES = {"PyTorch", "Slurm", "Python", "Sketch"} | {
+NAMES = {"P2POp", "PyTorch", "Slurm", "Python", "Sketch"} | {
     node.name for path in FILES for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ClassDef)
 }
 

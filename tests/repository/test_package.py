@@ -151,9 +151,9 @@ def test_each_late_name_is_what_its_file_has():
         module = importlib.import_module(package)
         places = late.read(stub.read_text())
         assert dir(module) == sorted(places) == module.__all__
-        for name, (place, original) in places.items():
+        for name, place in places.items():
             origin = importlib.import_module(f"{package}.{name}" if place == package else place)
-            assert getattr(module, name) is (origin if place == package else getattr(origin, original)), (package, name)
+            assert getattr(module, name) is (origin if place == package else getattr(origin, name)), (package, name)
 
 
 @pytest.mark.parametrize(

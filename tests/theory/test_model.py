@@ -118,7 +118,7 @@ def test_between_nodes_the_nodes_links_are_shared():
 def test_a_programs_options_reach_it():
     model = Model((QUICK,))
     assert model.time(mst_broadcast, 1024, 4, root=3)[0] == model.time(mst_broadcast, 1024, 4, root=0)[0]
-    with pytest.raises(UsageError, match="no_such"):
+    with pytest.raises(TypeError, match="no_such"):
         model.time(mst_broadcast, 1024, 4, no_such=3)
     with pytest.raises(UsageError, match="only a rank program"):
         model.time("all_reduce", 1024, 4, root=3)
