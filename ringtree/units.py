@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import math
 
+from ringtree.given import any_number, takes
 
+
+@takes(nbytes=any_number)
 def bytes_text(nbytes: float) -> str:
     """A number of bytes in powers of ten, short: 512 B, 64 KB, 1.5 MB."""
     return _scaled(nbytes, (("B", 1.0), ("KB", 1e3), ("MB", 1e6), ("GB", 1e9), ("TB", 1e12)))
 
 
+@takes(nbytes=any_number)
 def binary_text(nbytes: float) -> str:
     """A number of bytes in powers of two, short: 512 B, 64 KiB, 1 MiB."""
     return _scaled(nbytes, (("B", 1.0), ("KiB", 2.0**10), ("MiB", 2.0**20), ("GiB", 2.0**30)))
 
 
+@takes(seconds=any_number)
 def seconds_text(seconds: float) -> str:
     """A time in the unit that suits it, short: 1.1 ns, 24 µs, 3 ms, 2 s."""
     return _scaled(seconds, (("ns", 1e-9), ("µs", 1e-6), ("ms", 1e-3), ("s", 1.0)))

@@ -27,10 +27,10 @@ KINDS = {
 
 def said(found, levels):
     """A verdict in a few words that do not change from run to run."""
-    if found.wrong:
-        if "it is not yet written" in found.wrong:
+    if found.fault:
+        if "it is not yet written" in found.fault:
             return "not yet written"
-        kind = next((word for part, word in KINDS.items() if part in found.wrong), "")
+        kind = next((word for part, word in KINDS.items() if part in found.fault), "")
         return f"fails{kind and ': '}{kind}"
     if found.level < len(levels):
         return f"right, not {levels[found.level]}"

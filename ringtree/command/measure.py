@@ -12,7 +12,7 @@ import sys
 
 from ringtree.collectives import call_names
 from ringtree.errors import UsageError
-from ringtree.measure import nccl_options, sweep, table
+from ringtree.measure import crews, nccl_options, sweep, table, watching
 from ringtree.measure.call import FP8, LACKS, OPERATIONS, TYPES, describe
 from ringtree.units import count_text
 
@@ -158,7 +158,7 @@ def _gpus():
 def _plan(jobs):
     """48 measurements of 24 sizes, 8 B to 64 MiB."""
     sizes = sorted({size for size, _ in jobs})
-    ends = dict.fromkeys(map(sweep.size_text, (sizes[0], sizes[-1])))
+    ends = dict.fromkeys(map(watching.size_text, (sizes[0], sizes[-1])))
     spread = f" of {count_text(len(sizes), 'size')}, {' to '.join(ends)}"
     return f"{count_text(len(jobs), 'measurement')}{spread if sizes[-1] else ''}"
 
@@ -328,7 +328,7 @@ def _group(options):
 
     count = 4 if options.ranks is None else options.ranks
     with cluster.start(count, backend=options.backend, timeout=options.timeout) as ranks:
-        yield sweep.LiveRanks(ranks), True
+        yield crews.LiveRanks(ranks), True
 
 
 def _joined(options):
@@ -348,4 +348,4 @@ def _joined(options):
     if backend == "nccl":
         torch.cuda.set_device(local)
     dist.init_process_group(backend)
-    return sweep.Fellows(), dist.get_rank() == 0
+    return crews.AmongRanks(), dist.get_rank() == 0

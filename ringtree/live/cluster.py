@@ -23,6 +23,7 @@ from IPython import get_ipython
 from IPython.display import display
 
 from ringtree.errors import UsageError
+from ringtree.given import number, whole
 from ringtree.live import joining, placement
 from ringtree.live.processes import launchers
 from ringtree.live.reports import deadline
@@ -81,9 +82,9 @@ def _check(size, backend, timeout, ranks_per_node):
             f"backend={backend!r} is not one that ringtree starts: give 'nccl' (GPUs) or 'gloo' (CPU), "
             "or leave it out and the machine decides"
         )
-    if not timeout > 0:
+    if not number(above=True).holds(timeout):
         raise UsageError(f"timeout={timeout!r}: give the seconds that a cell may take, more than 0")
-    if ranks_per_node is not None and (ranks_per_node < 1 or size % ranks_per_node):
+    if ranks_per_node is not None and (not whole(1).holds(ranks_per_node) or size % ranks_per_node):
         raise UsageError(f"ranks_per_node={ranks_per_node!r} does not divide {size} ranks: give a divisor")
 
 

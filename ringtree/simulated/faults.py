@@ -3,11 +3,14 @@
 import linecache
 import os
 import sys
+import traceback
 
 from ringtree.collectives import call_names
+from ringtree.errors import UsageError
 from ringtree.waits import describe_circle, describe_place, message_wait, name_ranks
 
 HERE = os.path.dirname(__file__)
+GROUND = os.path.dirname(HERE)  # the files in it, not those in its rooms
 COMPUTING = os.path.join(os.path.dirname(HERE), "computing.py")
 STANDARD = os.path.dirname(os.__file__) + os.sep
 CHECKING = os.path.join(os.path.dirname(HERE), "labs")  # what calls a learner's function is no part of it
@@ -19,6 +22,10 @@ class ProgramError(Exception):
 
     def _render_traceback_(self):
         return [f"{type(self).__name__}: {self}"]
+
+
+class BadCall(ProgramError, UsageError):
+    """A rank program calls one of our functions, or `dist`, with something that it does not take."""
 
 
 class Deadlock(ProgramError):
@@ -205,6 +212,19 @@ def _call_text(asked):
 
 
 # -- a call that cannot be meant -----------------------------------------------
+
+
+def bad_call(rank, error):
+    """The BadCall for an error that a rank's program raised; None where the program itself, or torch, raised it."""
+    frames = [(frame.f_code, line) for frame, line in traceback.walk_tb(error.__traceback__)]
+    refused = isinstance(error, ValueError | TypeError) and os.path.dirname(frames[-1][0].co_filename) in (HERE, GROUND)
+    if isinstance(error, ProgramError) or not (refused or isinstance(error, UsageError)):
+        return None
+    theirs = [
+        (code, line) for code, line in frames if not _hidden(code.co_filename) and os.path.dirname(code.co_filename) != GROUND
+    ]
+    place = [(code.co_name, line, linecache.getline(code.co_filename, line).strip()) for code, line in theirs[-1:]]
+    return BadCall(f"rank {rank}: {error}" + (f"  [{describe_place(place)}]" if place else ""))
 
 
 def wrong_peer(rank, size, peer, sends):

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from ringtree import collectives
 from ringtree.algorithms.all_reduce_over_nodes import Among
 from ringtree.cost import Link, Machine
+from ringtree.errors import UsageError
 from ringtree.simulated import simulate
 from ringtree.simulated.sketch import Sketch
 from ringtree.theory import ALGORITHMS, cost_of, find, lower_bound, textbook_time
@@ -370,7 +371,7 @@ def test_a_program_of_another_form_is_refused_in_one_sentence():
     def strange(one, two, three, dist):
         pass
 
-    with pytest.raises(ValueError, match=r"strange takes \(one, two, three, dist\): give one of that form, or simulate"):
+    with pytest.raises(UsageError, match=r"strange takes \(one, two, three, dist\): give one of that form, or simulate"):
         cost_of(strange, 4, 8, LINK)
 
 
@@ -388,12 +389,12 @@ def test_what_a_program_raises_comes_through():
 @pytest.mark.parametrize("name", WHOLE_NODES)
 def test_ranks_that_do_not_make_whole_nodes_are_refused(name):
     program = program_of(find(name), ranks_per_node=4)
-    with pytest.raises(ValueError, match="6 ranks do not make whole nodes of 4"):
+    with pytest.raises(UsageError, match="6 ranks do not make whole nodes of 4"):
         simulate(program, inputs_of(6, 8), LINK)
 
 
 def test_an_unknown_algorithm_is_refused_with_those_there_are():
-    with pytest.raises(ValueError, match="'ring_allreduce' is none of our algorithms: give one of flat_broadcast"):
+    with pytest.raises(UsageError, match="'ring_allreduce' is none of our algorithms: give one of flat_broadcast"):
         cost_of("ring_allreduce", 4, 8, LINK)
 
 
@@ -405,19 +406,19 @@ def test_a_bound_is_the_same_however_its_collective_is_spelled(name):
 
 @pytest.mark.parametrize("name", ["rubbish", "send_recv", None, ""])
 def test_a_bound_for_what_is_no_collective_is_refused(name):
-    with pytest.raises(ValueError, match="is no collective: .*ive one of broadcast, reduce"):
+    with pytest.raises(UsageError, match="is no collective: .*ive one of broadcast, reduce"):
         lower_bound(name, 8)
 
 
 @pytest.mark.parametrize("size", [0, -1, 2.0, None])
 def test_a_bound_needs_ranks(size):
-    with pytest.raises(ValueError, match="give a whole number, 1 or more"):
+    with pytest.raises(UsageError, match="give a whole number, 1 or more"):
         lower_bound("broadcast", size)
 
 
 @pytest.mark.parametrize("size, nbytes", [(0, 8), (4, -4), (4, 6)])
 def test_ranks_and_whole_elements_are_needed(size, nbytes):
-    with pytest.raises(ValueError, match="at least one rank, and whole elements"):
+    with pytest.raises(UsageError, match="at least one rank, and whole elements"):
         cost_of("ring_all_reduce", size, nbytes, LINK)
 
 
@@ -433,5 +434,5 @@ def test_ranks_and_whole_elements_are_needed(size, nbytes):
 )
 def test_a_cost_is_asked_for_with_the_options_that_the_algorithm_has(name, options, said):
     for ask in (cost_of, textbook_time):
-        with pytest.raises(ValueError, match=said):
+        with pytest.raises(UsageError, match=said):
             ask(name, 4, 1000, LINK, **options)

@@ -36,12 +36,12 @@ SOURCES = sorted(LABS.glob("source/*/*.ipynb"))
 @pytest.mark.parametrize(("lab", "name"), EXERCISES)
 def test_the_solution_is_right_at_the_top_level(lab, name):
     found = verdict(lab, name, "our solution")
-    assert not found.wrong and found.level == top(lab, name), found.wrong or found.more
+    assert not found.fault and found.level == top(lab, name), found.fault or found.next_level
 
 
 @pytest.mark.parametrize(("lab", "name"), EXERCISES)
 def test_the_stub_says_that_it_is_not_yet_written(lab, name):
-    assert "it is not yet written" in verdict(lab, name, "the stub").wrong
+    assert "it is not yet written" in verdict(lab, name, "the stub").fault
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_the_stub_says_that_it_is_not_yet_written(lab, name):
 )
 def test_another_right_answer_passes_too(lab, name, what):
     found = verdict(lab, name, ANSWERS[lab].RIGHT[name][what])
-    assert not found.wrong and found.level == top(lab, name), found.wrong or found.more
+    assert not found.fault and found.level == top(lab, name), found.fault or found.next_level
 
 
 @pytest.mark.parametrize(
@@ -58,9 +58,9 @@ def test_another_right_answer_passes_too(lab, name, what):
 def test_a_wrong_answer_fails_for_the_right_reason(lab, name, what):
     text, reason = ANSWERS[lab].WRONG[name][what]
     found = verdict(lab, name, text)
-    said = found.wrong or found.more
+    said = found.fault or found.next_level
     assert said and re.search(reason, said, re.DOTALL), (said, reason)
-    assert found.level != top(lab, name) or top(lab, name) == 0 and found.wrong
+    assert found.level != top(lab, name) or top(lab, name) == 0 and found.fault
 
 
 @pytest.mark.parametrize(("lab", "name"), EXERCISES)

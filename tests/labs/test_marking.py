@@ -498,7 +498,7 @@ def test_no_right_answer_loses_by_the_hidden_cases(lab, name, what):
     kind = "questions" if isinstance(exercise, Answer) else "cases"
     hidden = dataclasses.replace(exercise, **{kind: lambda: asked_for(exercise)[known:]})
     found = judge(name, own[name], hidden, PATIENT)
-    assert not found.wrong and found.level == top(lab, name), found.wrong or found.more
+    assert not found.fault and found.level == top(lab, name), found.fault or found.next_level
 
 
 def fitted(exercise, solution):
@@ -528,9 +528,9 @@ def test_an_answer_fitted_to_the_cases_that_everybody_can_read_loses_marks_by_th
     own, hidden = module_of(lab).EXERCISES[name], with_hidden(lab, HIDDEN)[name]
     answer = fitted(own, learners_cells(lab)[name])
     found = judge(name, answer, own, PATIENT)
-    assert not found.wrong and found.level == top(lab, name), found.wrong or found.more
+    assert not found.fault and found.level == top(lab, name), found.fault or found.next_level
     found = judge(name, answer, hidden, PATIENT)
-    assert found.wrong or found.level < top(lab, name)
+    assert found.fault or found.level < top(lab, name)
 
 
 def test_hidden_cases_for_no_exercise_are_an_error(tmp_path):

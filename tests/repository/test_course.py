@@ -137,7 +137,7 @@ def test_no_function_of_the_checks_is_an_answer(lab, name):
     functions = [each for each in vars(module).values() if inspect.isfunction(each) and each.__module__ == module.__name__]
     assert functions
     for function in functions:
-        assert judge(name, function, module.EXERCISES[name], seconds=0.5).wrong, f"{function.__name__} answers {name}"
+        assert judge(name, function, module.EXERCISES[name], seconds=0.5).fault, f"{function.__name__} answers {name}"
 
 
 def test_a_lab_works_in_it(course, tmp_path):

@@ -1,16 +1,16 @@
 """A slow link, emulated live between the ranks of one host.
 
 The ranks of a laptop share its cores and its memory, so what one times there is
-the cores, not a link.  `emulate(dist, link)` puts a link of your choice between
+the cores, not a link. `emulate(dist, link)` puts a link of your choice between
 them: every message takes at least the α + nβ of that link, and the ranks are
-free to compute meanwhile.  What you see is an *emulated link*, and every picture
+free to compute meanwhile. What you see is an *emulated link*, and every picture
 and line that comes from it says so.
 
-How it works.  Each rank tells a referee (a thread of rank 0) what it wants to
-send and receive, and when.  The referee pairs sends with receives and books the
-sender's port out and the receiver's port in for α + nβ.  Both ranks learn the
+How it works. Each rank tells a referee (a thread of rank 0) what it wants to
+send and receive, and when. The referee pairs sends with receives and books the
+sender's port out and the receiver's port in for α + nβ. Both ranks learn the
 end of the booking, move the bytes over Gloo, and report the message as complete
-when that moment has come.  All of this happens in threads of their own, so that
+when that moment has come. All of this happens in threads of their own, so that
 messages make progress while the program computes.
 """
 
@@ -32,6 +32,9 @@ import torch
 
 from ringtree import algorithms, calls, computing
 from ringtree.collectives import call_names
+from ringtree.cost import Link
+from ringtree.errors import UsageError
+from ringtree.given import a, takes
 from ringtree.live.link.referee import Referee, send_at_once
 from ringtree.live.link.streams import Members, Stream, StreamWork
 from ringtree.live.reports.works import waiting
@@ -39,10 +42,11 @@ from ringtree.live.reports.works import waiting
 __all__ = ["emulate", "EmulatedLink", "EmulatedWork"]
 
 
+@takes(link=a(Link, words="a Link"))
 def emulate(dist, link):
     """Put `link` between the live ranks; every rank calls this.
 
-    dist: `torch.distributed`, initialised.  link: anything with `time(nbytes)` in
+    dist: `torch.distributed`, initialised. link: anything with `time(nbytes)` in
     seconds, such as `ringtree.Link(alpha, beta)`; a message takes the time
     of its *sender's* link.
 
@@ -54,14 +58,14 @@ def emulate(dist, link):
 
     A message starts when its sender and its receiver are both there, the sender's
     port out is free and the receiver's port in is free: a rank sends one message
-    and receives one message at a time, both at once.  It is complete α + nβ later
-    (never sooner), and until then the receiver's buffer is untouched.  Whoever is
+    and receives one message at a time, both at once. It is complete α + nβ later
+    (never sooner), and until then the receiver's buffer is untouched. Whoever is
     ready first takes the ports first; a message that fits into an earlier gap takes
-    the gap.  A blocking send is a rendezvous.  `barrier` costs nothing on the link.
+    the gap. A blocking send is a rendezvous. `barrier` costs nothing on the link.
     `ringtree.compute` lasts on such ranks as long as it says.
 
     Only sensible for links with an α of a millisecond or so: the bookkeeping takes
-    a few tenths of a millisecond a message, which a longer α hides.  A β below that
+    a few tenths of a millisecond a message, which a longer α hides. A β below that
     of the host's own memory (about 1 ns a byte) cannot be kept either.
 
     Raises RuntimeError where the ranks are not all on one host.
@@ -141,7 +145,7 @@ class EmulatedLink:
     def P2POp(self, op, tensor, peer, group=None, tag=0) -> _Operation:
         """An entry for `batch_isend_irecv`: `op` is this link's `isend` or `irecv`."""
         if op not in (self.isend, self.irecv):
-            raise ValueError(f"P2POp was given {op!r}; on an emulated link give it that link's own isend or irecv.")
+            raise ValueError(f"P2POp was given {op!r}: on an emulated link give it that link's own isend or irecv")
         return _Operation(op, tensor, peer, group, tag)
 
     def batch_isend_irecv(self, operations) -> list[EmulatedWork]:
@@ -186,7 +190,7 @@ class EmulatedLink:
     def all_gather_object(self, object_list, obj, group=None) -> None:
         """Every rank's `obj`, on every rank: for results and notes. Does not pass over the link."""
         if group is not None:
-            raise ValueError("On an emulated link objects go to the whole world: leave group= out.")
+            raise ValueError("an emulated link sends objects to the whole world: leave group= out")
         self._wire.all_gather_object(object_list, obj)
 
     def __getattr__(self, name):
@@ -198,26 +202,26 @@ class EmulatedLink:
     def _peer(self, argument: str, peer, group, group_peer) -> int:
         if group_peer is not None:
             if peer is not None:
-                raise ValueError(f"A message was given {argument}= and group_{argument}=: give one of them.")
+                raise ValueError(f"a message was given {argument}= and group_{argument}=: give one of them")
             peer = self.get_global_rank(group, group_peer)
         rank, size = self._wire.rank, self._wire.size
         if isinstance(peer, int) and 0 <= peer < size and peer != rank:
             return peer
         what = "its own rank" if peer == rank else repr(peer)
-        raise ValueError(f"Rank {rank} gave {argument}={what}; expected another rank, from 0 to {size - 1}.")
+        raise ValueError(f"rank {rank} gave {argument}={what}: expected another rank, from 0 to {size - 1}")
 
 
 class EmulatedWork:
     """A message under way, as `isend` and `irecv` return it.
 
-    src, dst, tag, nbytes: which message.  posted: when this rank asked for it; start,
-    end: when it has its ports, None until they are booked.  Seconds on the host's
+    src, dst, tag, nbytes: which message. posted: when this rank asked for it; start,
+    end: when it has its ports, None until they are booked. Seconds on the host's
     monotonic clock.
     """
 
     def __init__(self, src: int, dst: int, tag: int | str, tensor: torch.Tensor, sends: bool):
         if not isinstance(tensor, torch.Tensor) or not tensor.is_contiguous():
-            raise ValueError(f"A message from rank {src} to rank {dst} needs a contiguous tensor: call .contiguous() first.")
+            raise ValueError(f"a message from rank {src} to rank {dst} needs a contiguous tensor: call .contiguous() first")
         self.src, self.dst, self.tag, self.sends = src, dst, tag, sends
         self.nbytes = tensor.numel() * tensor.element_size()
         self.posted = self.start = self.end = None
@@ -228,11 +232,11 @@ class EmulatedWork:
         self._error = None
 
     def wait(self, timeout=None) -> bool:
-        """Wait until the message has arrived.  timeout: a timedelta, or None for ever."""
+        """Wait until the message has arrived. timeout: a timedelta, or None for ever."""
         # The stuck report reads this in the frame.
         waits_for = waiting("wait", *(("send", [self.dst]) if self.sends else ("recv", [self.src])))
         if not self._done.wait(None if timeout is None else timeout.total_seconds()):
-            raise RuntimeError(f"{waits_for['direction']} with rank {waits_for['peers'][0]} was not complete within {timeout}.")
+            raise RuntimeError(f"{waits_for['direction']} with rank {waits_for['peers'][0]} was not complete within {timeout}")
         if self._error:
             raise RuntimeError(self._error)
         return True
@@ -259,7 +263,7 @@ _wires: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
 def _wire(dist) -> _Wire:
     """The wire under the current process group, laid once: its ports are shared by all links."""
     if not dist.is_initialized():
-        raise RuntimeError("emulate() needs live ranks: torch.distributed is not initialised here.")
+        raise UsageError("emulate() runs on live ranks, and here is no process group: call it in a %%px cell")
     world = dist.group.WORLD
     if world not in _wires:
         _wires[world] = _Wire(dist)
@@ -296,9 +300,9 @@ class _Wire:
         strangers = [rank for rank, host in enumerate(hosts) if host != hosts[0]]
         if strangers:
             names = ", ".join(str(rank) for rank in strangers)
-            raise RuntimeError(
-                f"emulate() needs every rank on one host, for their clocks must be one: rank {names} "
-                "and rank 0 are on different hosts."
+            raise UsageError(
+                f"emulate() needs all ranks on one host, whose clock they share, and rank {names} is not on the host of rank 0: "
+                "start the ranks on one machine"
             )
 
     def barrier(self) -> None:

@@ -106,7 +106,7 @@ class StreamWork:
         """Wait until the collective is done. timeout: a timedelta, or None for ever."""
         waits_for = self.waits_for
         if not self._done.wait(None if timeout is None else timeout.total_seconds()):
-            raise RuntimeError(f"{waits_for['call']} was not complete within {timeout}.")
+            raise RuntimeError(f"{waits_for['call']} was not complete within {timeout}")
         if self._error:
             raise self._error
         return True

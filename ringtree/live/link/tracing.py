@@ -1,7 +1,7 @@
 """Note what moves on live ranks.
 
 `traced(dist)` wraps live `torch.distributed` (or an emulated link) and notes every
-point-to-point message.  Each rank keeps its own notes; `Trace.join` makes one trace
+point-to-point message. Each rank keeps its own notes; `Trace.join` makes one trace
 of them:
 
     link = traced(emulate(dist, Link(5e-3, 10e-9)))     # on every rank
@@ -21,20 +21,23 @@ from contextlib import contextmanager
 
 from ringtree import calls, computing
 from ringtree.errors import UsageError
+from ringtree.given import either, mapping, several, takes, whole
 from ringtree.trace import Call, Note, Notes, Span, Trace
 
 __all__ = ["Traced", "shortest", "traced"]
+
+PROGRAMS = "rank programs, in a list or in a dict from names"
 
 
 def traced(dist) -> Traced:
     """Wrap `torch.distributed`, or an emulated link, so that it notes every message and every collective.
 
-    Use the result in its place.  Of a collective inside the backend the call is noted, and not
+    Use the result in its place. Of a collective inside the backend the call is noted, and not
     its messages, since no Python call makes them; on an emulated link its messages are seen too.
     A barrier is not noted: it is what lines the ranks up before something is looked at.
     `ringtree.compute` is noted by what was traced last.
 
-    On an emulated link a message's start and end are the link's own.  Otherwise they
+    On an emulated link a message's start and end are the link's own. Otherwise they
     are what the host sees: it starts when both ranks have asked for it and ends when
     the receiver's `wait()` returns, which on a GPU is when the stream, not yet the
     data, has been dealt with.
@@ -42,12 +45,13 @@ def traced(dist) -> Traced:
     return Traced(dist)
 
 
+@takes(programs=either(mapping(PROGRAMS), several(PROGRAMS, callable)), tries=whole(1))
 def shortest(dist, programs, *arguments, tries: int = 5) -> dict[str, Trace]:
     """Run each program(dist, *arguments) a few times; every rank calls this.
 
     programs: functions, partials or callable objects; or a dict from a name to each.
     Returns the trace of each program's shortest run, by the program's name, on every
-    rank.  The programs take turns, so that a noisy moment meets them all alike.
+    rank. The programs take turns, so that a noisy moment meets them all alike.
     Raises UsageError where two programs have one name.
     """
     named = programs if isinstance(programs, Mapping) else _named(programs)
@@ -128,11 +132,11 @@ class Traced:
     def P2POp(self, op, tensor, peer, group=None, tag=0):
         """An entry for `batch_isend_irecv`: `op` is this object's `isend` or `irecv`."""
         if op not in (self.isend, self.irecv):
-            raise ValueError(f"P2POp was given {op!r}; give it the traced object's own isend or irecv.")
+            raise ValueError(f"P2POp was given {op!r}: give it the traced object's own isend or irecv")
         return op == self.isend, tensor, peer, group, tag
 
     def batch_isend_irecv(self, operations) -> list:
-        """Start all together.  NCCL returns one work for the whole batch, Gloo one for each."""
+        """Start all together. NCCL returns one work for the whole batch, Gloo one for each."""
         notes = [self._note(tensor, peer, tag, sends) for sends, tensor, peer, _, tag in operations]
         works = self._dist.batch_isend_irecv([
             self._dist.P2POp(self._dist.isend if sends else self._dist.irecv, tensor, peer, group, tag)

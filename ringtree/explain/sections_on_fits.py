@@ -7,7 +7,7 @@ import numpy as np
 from ringtree.explain import forecasts, nearest
 from ringtree.explain.blocks import Bullets, Paragraph, Section, Table
 from ringtree.explain.limits import limits
-from ringtree.explain.said_of_sweeps import label
+from ringtree.explain.sections_on_sweeps import label
 from ringtree.units import binary_text, bytes_text, count_text, seconds_text
 
 __all__ = ["more_nodes", "the_machine", "the_nearest", "three_beside_each_other", "what_stays_open"]
