@@ -13,7 +13,8 @@ import sys
 from ringtree.collectives import call_names
 from ringtree.errors import UsageError
 from ringtree.measure import nccl_options, sweep, table
-from ringtree.measure.call import FP8, LACKS, OPERATIONS, TYPES, describe
+from ringtree.measure.call import describe
+from ringtree.operations import FP8, LACKS, OPERATIONS, TYPES
 from ringtree.units import count_text
 
 # What mpirun, another MPI's mpiexec and srun tell each process: which it is, and of how many.

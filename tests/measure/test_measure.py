@@ -106,7 +106,7 @@ def test_results_are_exact_in_every_type_and_in_every_order(op, ranks):
         if op[0] == "b" and name in calls.FLOATING:
             continue
         kind = getattr(torch, calls.TYPES[name])
-        together = getattr(torch, calls.OPERATIONS[op][1])
+        together = getattr(torch, calls.OPERATIONS[op].function)
         for order in (terms, terms[::-1]):
             total = torch.tensor(order[0], dtype=kind)
             for each in order[1:]:
@@ -510,7 +510,7 @@ def test_results_are_exact_in_numbers_of_one_byte_too(dtype, op, ranks):
     for order in (terms, terms[::-1]):
         total = order[0]
         for each in order[1:]:
-            total = getattr(torch, calls.OPERATIONS[op][1])(total, each).to(kind).float()
+            total = getattr(torch, calls.OPERATIONS[op].function)(total, each).to(kind).float()
         assert torch.equal(total, expected)
     assert (
         buffers.SPOILED not in expected.tolist() and float(torch.tensor(buffers.SPOILED, dtype=kind)) not in expected.tolist()
