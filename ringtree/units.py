@@ -19,6 +19,19 @@ def binary_text(nbytes: float) -> str:
     return _scaled(nbytes, (("B", 1.0), ("KiB", 2.0**10), ("MiB", 2.0**20), ("GiB", 2.0**30)))
 
 
+def size_text(nbytes: int) -> str:
+    """A number of bytes to the letter, in the largest unit that it is a multiple of: 8 B, 4 KiB, 1 MiB, 1000000 B."""
+    for unit, power in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
+        if nbytes >= 1 << power and nbytes % (1 << power) == 0:
+            return f"{nbytes >> power} {unit}"
+    return f"{nbytes} B"
+
+
+def percent_text(part: float) -> str:
+    """A part of 1 as percent: 4.2 %, 95 %."""
+    return f"{100 * part:.1f} %" if 0 < part < 0.095 else f"{100 * part:.0f} %"
+
+
 @takes(seconds=any_number)
 def seconds_text(seconds: float) -> str:
     """A time in the unit that suits it, short: 1.1 ns, 24 µs, 3 ms, 2 s."""

@@ -19,12 +19,13 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "book" / "ext"))
 
 import citations
-from executed import execute_and_keep
+from executed import execute_and_keep, join_streams
+
+from ringtree.watching import without_colors
 
 KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
 WIDGET = "application/vnd.jupyter.widget-view+json"
 KEPT_METADATA = {"tags", "mystnb", "editable", "deletable", "nbgrader", "slideshow", "jupyter"}
-ANSI = re.compile(r"\x1b\[[0-9;]*m")
 CELL_FILE = re.compile(r"/\S*/ipykernel_\d+/\d+\.py")
 HIDDEN = {
     "hide-cell": ("source_hidden", "outputs_hidden"),
@@ -62,7 +63,8 @@ def normalise(notebook, up="../"):
             cell.execution_count = count
             if hidden := {name: True for tag in cell.metadata.get("tags", ()) for name in HIDDEN.get(tag, ())}:
                 cell.metadata["jupyter"] = hidden
-            cell.outputs = merged(text_only(output, count) for output in cell.outputs)
+            texts = (text_only(output, count) for output in cell.outputs)
+            cell.outputs = join_streams(output for output in texts if output is not None)
     return found
 
 
@@ -114,25 +116,11 @@ def text_only(output, count):
 
 def without_paths(text):
     """A traceback without colours and without this machine's folders."""
-    text = ANSI.sub("", text)
+    text = without_colors(text)
     text = CELL_FILE.sub("cell", text)
     for folder in (str(ROOT), sys.prefix, sys.base_prefix, str(Path.home())):
         text = text.replace(folder + "/", "")
     return text
-
-
-def merged(outputs):
-    """Neighbouring pieces of the same stream as one, as nbval compares them."""
-    found = []
-    for output in outputs:
-        if output is None:
-            continue
-        last = found[-1] if found else None
-        if last and last.output_type == output.output_type == "stream" and last.name == output.name:
-            last.text += output.text
-        else:
-            found.append(output)
-    return found
 
 
 def main():

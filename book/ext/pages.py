@@ -108,24 +108,8 @@ def mark_rank_cells(app, doctree):
             cell["classes"].append("here-too")
 
 
-def join_streams(outputs):
-    """Text of one stream as one output, to the letter.
-
-    A kernel sends it in pieces that may end anywhere. myst-nb, which would join them itself, puts each on a line of its own.
-    """
-    joined, streams = [], {}
-    for output in outputs:
-        if output["output_type"] == "stream":
-            if output["name"] in streams:
-                streams[output["name"]]["text"] += output["text"]
-                continue
-            output = streams[output["name"]] = output.copy()
-        joined.append(output)
-    return joined
-
-
 def join_streams_first(coalesce):
-    return lambda outputs: coalesce(join_streams(outputs))
+    return lambda outputs: coalesce(executed.join_streams(outputs))
 
 
 def leave_out_thebe(app, name, template, context, doctree):

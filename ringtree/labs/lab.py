@@ -183,11 +183,11 @@ def _picture(program, case, exercise, title):
     """Where every chunk goes, in the step player; of a training, when each rank computes, and which collectives it calls."""
     from ringtree.draw import player, timeline
     from ringtree.simulated import follow, simulate
-    from ringtree.simulated.dist import of_a_collective
+    from ringtree.speaks import of_a_collective
 
     if exercise.harness:
         trace = simulate(program, list(case.given), case.machine, autograd=True).trace
-        messages = [each for each in trace if not of_a_collective(each)]
+        messages = [each for each in trace if not of_a_collective(each.tag)]
         return timeline(Trace(messages, size=trace.size, spans=trace.spans, calls=trace.calls, label=trace.label), title=title)
     return player(follow(program, list(case.given)), title=title)
 

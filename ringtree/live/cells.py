@@ -13,6 +13,7 @@ from ipyparallel.client.magics import ParallelMagics
 from IPython.core import error
 from IPython.display import publish_display_data
 
+from ringtree import watching
 from ringtree.errors import UsageError
 from ringtree.live import cluster
 from ringtree.live.processes import launchers
@@ -138,27 +139,14 @@ class _Status:
     """For somebody who watches: which ranks have finished, while a long cell runs."""
 
     def __init__(self, shell, targets, result):
-        request = shell.kernel.get_parent() if hasattr(shell, "kernel") else {}
-        # A front end with a person at it allows input; nbclient and nbval do not.
-        self.watched = request.get("content", {}).get("allow_stdin", False)
-        self.shown = None
-        self.last = None
+        self.watched = watching.notebook_is_watched(shell)
+        self.line = watching.Line()
         self.targets = targets
         self.result = result
 
     def tell(self, done, seconds):
-        if not self.watched or seconds < TELL_AFTER:
-            return
-        from IPython.display import display
-
-        text = self._text(done, seconds)
-        if text == self.last:
-            return
-        if self.shown is None:
-            self.shown = display({"text/plain": text}, raw=True, display_id=True)
-        else:
-            self.shown.update({"text/plain": text}, raw=True)
-        self.last = text
+        if self.watched and seconds >= TELL_AFTER:
+            self.line.show(self._text(done, seconds))
 
     def _text(self, done, seconds):
         lines = [f"{len(done)} of {len(self.targets)} ranks have finished, {int(seconds)} s"]
@@ -169,7 +157,7 @@ class _Status:
         return "\n".join(lines)
 
     def clear(self):
-        if self.shown is not None:
+        if self.line.text is not None:
             from IPython.display import clear_output
 
             clear_output()

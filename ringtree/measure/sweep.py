@@ -8,8 +8,8 @@ from ringtree import late
 from ringtree.errors import UsageError
 from ringtree.measure.call import check_link, describe, sendable
 from ringtree.measure.crews import ranks_to_time
+from ringtree.measure.progress import interrupted_late, progress
 from ringtree.measure.timing import check_settings, time_collective
-from ringtree.measure.watching import interrupted_late, progress
 
 SMALLEST, LARGEST = 8, 1 << 24  # bytes of a sweep that says nothing else
 

@@ -14,6 +14,7 @@ import torch
 
 from ringtree.errors import UsageError
 from ringtree.given import require, whole
+from ringtree.operations import OPERATIONS
 
 _new = object.__new__
 
@@ -189,7 +190,7 @@ def _like(sketch, dtype=None, **_):
     return sketch.clone() if dtype is None else Sketch(sketch.count, dtype)
 
 
-REDUCING = ("add", "mul", "maximum", "minimum", "bitwise_and", "bitwise_or", "bitwise_xor")
+REDUCING = {row.function for row in OPERATIONS.values()}
 FUNCTIONS = {
     **{getattr(torch, name): _reduced for name in REDUCING},
     **dict.fromkeys((torch.empty_like, torch.zeros_like, torch.ones_like, torch.clone), _like),

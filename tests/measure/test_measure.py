@@ -26,7 +26,7 @@ from ringtree.collectives import NAMES, call_names, find
 from ringtree.cost import Link
 from ringtree.errors import UsageError
 from ringtree.live.processes import launchers
-from ringtree.measure import buffers, crews, logs, table, timing, watching
+from ringtree.measure import buffers, crews, logs, progress, table, timing
 from ringtree.measure import call as calls
 from ringtree.theory import ALGORITHMS
 
@@ -106,7 +106,7 @@ def test_results_are_exact_in_every_type_and_in_every_order(op, ranks):
         if op[0] == "b" and name in calls.FLOATING:
             continue
         kind = getattr(torch, calls.TYPES[name])
-        together = getattr(torch, calls.OPERATIONS[op][1])
+        together = getattr(torch, calls.OPERATIONS[op].function)
         for order in (terms, terms[::-1]):
             total = torch.tensor(order[0], dtype=kind)
             for each in order[1:]:
@@ -510,7 +510,7 @@ def test_results_are_exact_in_numbers_of_one_byte_too(dtype, op, ranks):
     for order in (terms, terms[::-1]):
         total = order[0]
         for each in order[1:]:
-            total = getattr(torch, calls.OPERATIONS[op][1])(total, each).to(kind).float()
+            total = getattr(torch, calls.OPERATIONS[op].function)(total, each).to(kind).float()
         assert torch.equal(total, expected)
     assert (
         buffers.SPOILED not in expected.tolist() and float(torch.tensor(buffers.SPOILED, dtype=kind)) not in expected.tolist()
@@ -666,7 +666,7 @@ class Terminal:
 
 def test_a_bar_in_a_terminal_names_the_size_and_is_wiped_off(ranks, monkeypatch):
     terminal = Terminal()
-    monkeypatch.setattr(watching, "BAR_AFTER", 0)
+    monkeypatch.setattr(progress, "BAR_AFTER", 0)
     monkeypatch.setattr(sys, "stderr", terminal)
     measure.measure("all_reduce", sizes=[8, 4096], show=False, **QUICK)
     assert "all_reduce, 4 KiB" in terminal.written and "1/2" in terminal.written
@@ -679,7 +679,7 @@ def test_a_short_sweep_shows_no_bar_and_a_file_never_does(ranks, monkeypatch, ca
         patch.setattr(sys, "stderr", terminal)
         measure.measure("all_reduce", sizes=[8, 16], show=False, **QUICK)
     assert terminal.written == ""
-    monkeypatch.setattr(watching, "BAR_AFTER", 0)
+    monkeypatch.setattr(progress, "BAR_AFTER", 0)
     measure.measure("all_reduce", sizes=[8, 16], show=False, **QUICK)
     assert capfd.readouterr().err == ""
 
@@ -690,7 +690,7 @@ def notebook():
 
     with kernel() as live:
         answer = live.run(
-            "import ringtree\nfrom ringtree import measure\nranks = ringtree.start(2)\nmeasure.watching.BAR_AFTER = 0"
+            "import ringtree\nfrom ringtree import measure\nranks = ringtree.start(2)\nmeasure.progress.BAR_AFTER = 0"
         )
         assert answer.error is None, answer.traceback
         yield live

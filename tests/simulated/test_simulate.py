@@ -735,8 +735,8 @@ def test_a_message_has_no_gaps_in_memory(sender, said):
 @pytest.mark.parametrize(
     "operations, said",
     [
-        (lambda dist, x: [dist.P2POp(dist.send, x, 1)], "rank 0 gives P2POp send: give it dist.isend or dist.irecv"),
-        (lambda dist, x: [dist.P2POp("isend", x, 1)], "rank 0 gives P2POp 'isend': give it dist.isend or dist.irecv"),
+        (lambda dist, x: [dist.P2POp(dist.send, x, 1)], "rank 0 gives P2POp send: give it isend or irecv of the object"),
+        (lambda dist, x: [dist.P2POp("isend", x, 1)], "rank 0 gives P2POp 'isend': give it isend or irecv of the object"),
         (lambda dist, x: [], "rank 0 gives batch_isend_irecv an empty list: give it a list of one or more dist.P2POp"),
         (lambda dist, x: dist.P2POp(dist.isend, x, 1), "batch_isend_irecv a tuple: give it a list of one or more dist.P2POp"),
         (lambda dist, x: [dist.isend], "rank 0 gives batch_isend_irecv a list with a method: give it a list of dist.P2POp"),

@@ -24,7 +24,6 @@ import socket
 import threading
 import time
 import weakref
-from dataclasses import dataclass
 from multiprocessing import connection
 from pathlib import Path
 
@@ -36,8 +35,9 @@ from ringtree.cost import Link
 from ringtree.errors import UsageError
 from ringtree.given import a, takes
 from ringtree.live.link.referee import Referee, send_at_once
-from ringtree.live.link.streams import Members, Stream, StreamWork
+from ringtree.live.link.streams import Stream, StreamWork
 from ringtree.live.reports.works import waiting
+from ringtree.speaks import Among, Speaks
 
 __all__ = ["emulate", "EmulatedLink", "EmulatedWork"]
 
@@ -73,18 +73,7 @@ def emulate(dist, link):
     return EmulatedLink(_wire(dist), link)
 
 
-@dataclass(frozen=True)
-class _Operation:
-    """One entry of a batch: what `dist.P2POp` makes."""
-
-    op: object
-    tensor: torch.Tensor
-    peer: int
-    group: object
-    tag: int
-
-
-class EmulatedLink:
+class EmulatedLink(Speaks):
     """Speaks like `torch.distributed`; made by `emulate`."""
 
     ReduceOp = torch.distributed.ReduceOp
@@ -111,46 +100,22 @@ class EmulatedLink:
     def get_process_group_ranks(self, group=None) -> list[int]:
         return list(range(self._wire.size)) if group is None else self._wire.dist.get_process_group_ranks(group)
 
-    def get_global_rank(self, group, group_rank) -> int:
-        return self.get_process_group_ranks(group)[group_rank]
-
     def new_group(self, ranks=None, **options):
         """As torch's: every rank calls it, in the same order."""
         return self._wire.dist.new_group(ranks, **options)
 
-    def isend(self, tensor, dst=None, group=None, tag=0, group_dst=None) -> EmulatedWork:
-        """Start sending; leave `tensor` alone until the returned work is complete."""
-        peer = self._peer("dst", dst, group, group_dst)
-        work = EmulatedWork(self._wire.rank, peer, _tag(group, tag), tensor, sends=True)
-        self._wire.post(work, self.link.time(work.nbytes))
-        return work
+    def _begin(self, name, entries) -> list[EmulatedWork]:
+        """Start these messages together; one work for each."""
+        works = []
+        for sends, tensor, peer, lane in entries:
+            src, dst = (self._wire.rank, peer) if sends else (peer, self._wire.rank)
+            work = EmulatedWork(src, dst, lane if isinstance(lane, int) else "{}: {}".format(*lane), tensor, sends)
+            self._wire.post(work, self.link.time(work.nbytes) if sends else 0.0)
+            works.append(work)
+        return works
 
-    def irecv(self, tensor, src=None, group=None, tag=0, group_src=None) -> EmulatedWork:
-        """Start receiving; read `tensor` only after the returned work is complete."""
-        peer = self._peer("src", src, group, group_src)
-        work = EmulatedWork(peer, self._wire.rank, _tag(group, tag), tensor, sends=False)
-        self._wire.post(work)
-        return work
-
-    def send(self, tensor, dst=None, group=None, tag=0, group_dst=None) -> None:
-        """Send and wait until the message has arrived."""
-        self.isend(tensor, dst, group, tag, group_dst).wait()
-
-    def recv(self, tensor, src=None, group=None, tag=0, group_src=None) -> int:
-        """Receive and wait until the message has arrived; returns the sender's rank."""
-        work = self.irecv(tensor, src, group, tag, group_src)
-        work.wait()
-        return work.src
-
-    def P2POp(self, op, tensor, peer, group=None, tag=0) -> _Operation:
-        """An entry for `batch_isend_irecv`: `op` is this link's `isend` or `irecv`."""
-        if op not in (self.isend, self.irecv):
-            raise ValueError(f"P2POp was given {op!r}: on an emulated link give it that link's own isend or irecv")
-        return _Operation(op, tensor, peer, group, tag)
-
-    def batch_isend_irecv(self, operations) -> list[EmulatedWork]:
-        """Start all the sends and receives together; one work for each, in their order."""
-        return [each.op(each.tensor, each.peer, each.group, each.tag) for each in operations]
+    def _key(self, group):
+        return group.group_name
 
     def collective(self, function: str, args, kwargs, over=None):
         """Run a collective of torch.distributed as messages; returns its work where it was called with async_op=True.
@@ -164,7 +129,7 @@ class EmulatedLink:
             return None
         ranks = self.get_process_group_ranks(group)
         asked.refuse(mine, ranks)
-        members = Members(over or self, group)
+        members = Among(ranks, mine, None if group is None else group.group_name, (over or self)._begin)
 
         def call():
             if asked.row.before == "nothing" and group is None:
@@ -198,17 +163,6 @@ class EmulatedLink:
             f"The emulated link has no {name!r}: it carries send, recv, isend, irecv, batch_isend_irecv and the "
             f"collectives {', '.join(call_names())}."
         )
-
-    def _peer(self, argument: str, peer, group, group_peer) -> int:
-        if group_peer is not None:
-            if peer is not None:
-                raise ValueError(f"a message was given {argument}= and group_{argument}=: give one of them")
-            peer = self.get_global_rank(group, group_peer)
-        rank, size = self._wire.rank, self._wire.size
-        if isinstance(peer, int) and 0 <= peer < size and peer != rank:
-            return peer
-        what = "its own rank" if peer == rank else repr(peer)
-        raise ValueError(f"rank {rank} gave {argument}={what}: expected another rank, from 0 to {size - 1}")
 
 
 class EmulatedWork:
@@ -402,11 +356,6 @@ def _host() -> str:
     """A name that two processes share when they share a kernel, and so its clock."""
     boot = Path("/proc/sys/kernel/random/boot_id")
     return boot.read_text().strip() if boot.exists() else socket.gethostname()
-
-
-def _tag(group, tag):
-    """Messages of several groups never meet, whatever their tags."""
-    return int(tag) if group is None else f"{group.group_name}: {int(tag)}"
 
 
 calls.give_collectives(EmulatedLink, EmulatedLink.collective)

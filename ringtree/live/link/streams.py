@@ -12,40 +12,7 @@ import time
 
 from ringtree.live.reports import works
 
-__all__ = ["Members", "Stream", "StreamWork"]
-
-
-class Members:
-    """What a collective's algorithm talks to: a group's ranks, numbered from 0, with messages apart from the program's own."""
-
-    TAG = -1  # no program can use it: torch takes only tags from 0 on
-
-    def __init__(self, dist, group):
-        self._dist, self._group, self._ranks = dist, group, dist.get_process_group_ranks(group)
-
-    def get_rank(self):
-        return self._dist.get_rank(self._group)
-
-    def get_world_size(self):
-        return len(self._ranks)
-
-    def isend(self, tensor, dst):
-        return self._dist.isend(tensor, self._ranks[dst], self._group, self.TAG)
-
-    def irecv(self, tensor, src):
-        return self._dist.irecv(tensor, self._ranks[src], self._group, self.TAG)
-
-    def send(self, tensor, dst):
-        self.isend(tensor, dst).wait()
-
-    def recv(self, tensor, src):
-        self.irecv(tensor, src).wait()
-
-    def P2POp(self, op, tensor, peer):
-        return op, tensor, peer
-
-    def batch_isend_irecv(self, operations):
-        return [op(tensor, peer) for op, tensor, peer in operations]
+__all__ = ["Stream", "StreamWork"]
 
 
 class Stream:

@@ -11,6 +11,7 @@ import time
 from dataclasses import dataclass, field
 
 from ringtree.waits import describe_circle, describe_place, message_wait, name_ranks
+from ringtree.watching import without_colors
 
 GRACE = 1.0  # seconds that the other ranks get to finish by themselves when one is in trouble
 LOOK = 0.05  # seconds between two looks at processes
@@ -295,9 +296,8 @@ SIZES_DIFFER = re.compile(r"(\d+) vs (\d+)\. Received data size doesn't match ex
 ADDRESS = re.compile(r"\[?\b\d{1,3}(?:\.\d{1,3}){3}\]?:\d+|\[[0-9a-f:]+\]:\d+")
 CELL_NAME = re.compile(r"\(\d+\.py, (?=line)")
 LIBRARY_LINE = re.compile(r"(?:\[rank\d+\]:)?\[(?:[FEWI]\d{4} [\d:.]+ )?[^\]\s]*\.(?:cc|cpp|h|cu):\d+\] ?")
-COLOUR = re.compile(r"\x1b\[[\d;]*m")
 
 
 def _no_addresses(text):
     """Leave out colours, ports, file names of cells and places in a library's source: they differ from run to run."""
-    return CELL_NAME.sub("(", LIBRARY_LINE.sub("", ADDRESS.sub("a peer", COLOUR.sub("", text))))
+    return CELL_NAME.sub("(", LIBRARY_LINE.sub("", ADDRESS.sub("a peer", without_colors(text))))

@@ -9,6 +9,7 @@ import inspect
 import weakref
 
 from ringtree.collectives import call_names
+from ringtree.speaks import no_other_rank
 
 # What waits for ranks of a group: the collectives, and what torch makes of them for objects and for debugging.
 COLLECTIVES = (
@@ -94,15 +95,14 @@ def _noting(function):
 
 
 def _check_peer(name, values):
-    """A peer that is no other rank is an error; on Gloo torch 2.13 ends the process for some, without a word."""
+    """Raise ValueError for a peer that is not another rank. On Gloo, torch 2.13 ends the process for some, without a word."""
     import torch.distributed as dist
 
-    way, verb = ("dst", "send to") if name == "isend" else ("src", "receive from")
+    way = "dst" if name == "isend" else "src"
     for key, group in ((way, None), (f"group_{way}", values.get("group"))):
         peer, rank, size = values.get(key), dist.get_rank(group), dist.get_world_size(group)
         if isinstance(peer, int) and rank >= 0 and (peer == rank or not 0 <= peer < size):
-            what = "itself" if peer == rank else f"rank {peer}"
-            raise ValueError(f"rank {rank} wants to {verb} {what}: give another rank, from 0 to {size - 1}")
+            raise ValueError(f"rank {rank} {no_other_rank(peer, rank, size, sends=name == 'isend')}")
 
 
 def _noting_batch(function):

@@ -8,6 +8,9 @@ import sys
 import threading
 import time
 
+from ringtree import watching
+from ringtree.units import size_text
+
 BAR_AFTER = 2.0  # seconds before a sweep shows a progress bar
 
 
@@ -65,22 +68,11 @@ def progress(what, jobs, crew):
         bar.close()
 
 
-def size_text(size):
-    """Bytes as a reader says them: 8 B, 4 KiB, 1 MiB, 1000000 B."""
-    for unit, power in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
-        if size >= 1 << power and size % (1 << power) == 0:
-            return f"{size >> power} {unit}"
-    return f"{size} B"
-
-
 def _watched():
-    """Where somebody sees a bar: a terminal, or a notebook that a person runs; None where nobody does.
-
-    A front end with a person at it allows input; nbclient and nbval do not, so nothing of a bar is stored.
-    """
-    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+    """Where somebody sees a bar: a terminal, or a notebook that a person runs; None where nobody does."""
+    shell = watching.shell()
     if hasattr(shell, "kernel"):
-        return _Display() if shell.kernel.get_parent().get("content", {}).get("allow_stdin", False) else None
+        return _Display() if watching.notebook_is_watched(shell) else None
     return sys.stderr if sys.stderr is not None and sys.stderr.isatty() else None
 
 
@@ -90,16 +82,11 @@ class _Display:
     encoding = "utf-8"
 
     def __init__(self):
-        self.shown = None
+        self._line = watching.Line()
 
     def write(self, text):
-        from IPython.display import display
-
-        line = text.strip("\r\n ")
-        if self.shown is None and line:
-            self.shown = display({"text/plain": line}, raw=True, display_id=True)
-        elif self.shown is not None:
-            self.shown.update({"text/plain": line}, raw=True)
+        if (line := text.strip("\r\n ")) or self._line.text is not None:
+            self._line.show(line)
 
     def flush(self):
         pass
