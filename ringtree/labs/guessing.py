@@ -31,9 +31,9 @@ def guess(what: str, best=..., low=..., high=...) -> Guess:
         return Guess(what, None)
     for name, value in given.items():
         if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-            raise UsageError(f"guess takes numbers, and {name} is {value!r}: write a number, or leave all three as `...`")
+            raise UsageError(f"guess was given {name}={value!r}: give a number, or leave all three as `...`")
     if not low <= best <= high:
-        raise UsageError(f"a guess lies in its interval, low <= best <= high, and here these are {low}, {best} and {high}")
+        raise UsageError(f"guess was given low={low}, best={best} and high={high}: give them in this order, the smallest first")
     return Guess(what, (best, low, high))
 
 

@@ -46,11 +46,11 @@ def test_guesses_counts_the_last_of_each(tmp_path, monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("numbers", "said"),
     [
-        (("6", 1, 9), "best is '6'"),
-        ((6, None, 9), "low is None"),
-        ((6, 1, float("nan")), "high is nan"),
-        ((True, 1, 9), "best is True"),
-        ((6, 7, 9), "these are 7, 6 and 9"),
+        (("6", 1, 9), "best='6'"),
+        ((6, None, 9), "low=None"),
+        ((6, 1, float("nan")), "high=nan"),
+        ((True, 1, 9), "best=True"),
+        ((6, 7, 9), "low=7, best=6 and high=9"),
     ],
 )
 def test_what_is_no_guess_is_refused_in_a_sentence(numbers, said):

@@ -48,6 +48,10 @@ CALLS = {
         dict(program=ring_all_reduce, inputs=INPUTS, machine=LINK),
         dict(program=FUNCTION, inputs=[3, None, []], machine=LINKS, chunks=WHOLE),
     ),
+    labs.guess: (
+        dict(what="steps", best=2, low=1, high=3),
+        dict(best=["four", None, float("nan"), True], low=["four", None, 9], high=["four", None, 0]),
+    ),
     ringtree.lower_bound: (dict(collective="all_reduce", size=4), dict(collective=WORD, size=WHOLE)),
     ringtree.shortest: (dict(dist=None, programs=[never]), dict(programs=[3, [3]], tries=WHOLE)),
     ringtree.simulate: (
@@ -167,7 +171,7 @@ LEFT = {
     "Explanation Finding Ranks Lab": PLAIN,
     "Answer Case Level Limit Program Question": "for authors of labs, whose tests try every exercise",
     "Deadlock ProgramError RankDied RankError RanksStuck CheckFailed": "errors",
-    "current names narrow node_links prose progress": "take nothing that can be wrong",
+    "current guesses names narrow node_links prose progress": "take nothing that can be wrong",
     "measure time_collective": "look for ranks first; tests/measure/test_measure.py tries them with ranks",
     "stopwatch": "the book shows its lines, and calling what is not a function is Python's own error",
     "figure styled": "hand their arguments to matplotlib, or are decorators",
