@@ -111,6 +111,16 @@ if rank != 2:
     assert answer.message.count("waits in all_reduce for rank 2, which has finished  [line 7: work.wait()]") == 3
 
 
+def test_a_message_on_an_emulated_link_names_its_peer_also_where_it_is_traced(hangs):
+    cell = """%%px --timeout 1
+from ringtree import Link, emulate, traced
+link = emulate(dist, Link(1e-3, 0))
+link.send(torch.ones(1), 1) if rank == 0 else traced(link).recv(torch.ones(1), 0) if rank == 2 else None"""
+    answer = hangs(cell)
+    assert "rank 0 waits to send to rank 1, which has finished  [line 4: link.send" in answer.message
+    assert "rank 2 waits to receive from rank 0  [line 4: link.send" in answer.message
+
+
 def test_the_same_collective_in_two_groups_is_told_apart(hangs):
     cell = """%%px --timeout 1
 one, two = dist.new_group([0, 1]), dist.new_group([0, 1])

@@ -34,7 +34,7 @@ from ringtree import algorithms, calls, computing
 from ringtree.collectives import call_names
 from ringtree.live.link.referee import Referee, send_at_once
 from ringtree.live.link.streams import Members, Stream, StreamWork
-from ringtree.live.reports.works import waiting
+from ringtree.live.reports.works import wait_open, waiting
 
 __all__ = ["emulate", "EmulatedLink", "EmulatedWork"]
 
@@ -172,8 +172,8 @@ class EmulatedLink:
         work = StreamWork(call, asked, ranks, name)
         stream = self._wire.streams.get(name)
         if not asked.async_op and not (stream and stream.busy):
-            waits_for = work.waits_for  # noqa: F841 - the stuck report reads this in the frame
-            call()
+            with wait_open(work.waiting):
+                call()
             return None
         if stream is None:
             stream = self._wire.streams[name] = Stream(f"emulated link, collectives of {name}")
@@ -229,10 +229,11 @@ class EmulatedWork:
 
     def wait(self, timeout=None) -> bool:
         """Wait until the message has arrived.  timeout: a timedelta, or None for ever."""
-        # The stuck report reads this in the frame.
-        waits_for = waiting("wait", *(("send", [self.dst]) if self.sends else ("recv", [self.src])))
-        if not self._done.wait(None if timeout is None else timeout.total_seconds()):
-            raise RuntimeError(f"{waits_for['direction']} with rank {waits_for['peers'][0]} was not complete within {timeout}.")
+        direction, peer = ("send", self.dst) if self.sends else ("recv", self.src)
+        with wait_open(waiting("wait", direction, [peer])):
+            done = self._done.wait(None if timeout is None else timeout.total_seconds())
+        if not done:
+            raise RuntimeError(f"{direction} with rank {peer} was not complete within {timeout}.")
         if self._error:
             raise RuntimeError(self._error)
         return True
