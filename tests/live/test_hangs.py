@@ -6,13 +6,12 @@ import signal
 import subprocess
 import sys
 import time
-from types import SimpleNamespace
 
 import psutil
 import pytest
 from helpers.live import kernel, wait_gone
 
-from ringtree.live.reports.diagnosis import Diagnosis
+from ringtree.live.reports.rank import Rank
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="what Linux tells of threads is needed")
 LAST = "The ranks were restarted and their variables are gone: run the cells that set them again."
@@ -248,10 +247,11 @@ Thread 0x1 (most recent call first):
 """
 
 
-def test_a_stack_that_is_still_being_written_hides_no_line_of_the_cell(monkeypatch):
-    diagnosis = Diagnosis(SimpleNamespace(threads=[{"main": 1, "control": 2}]))
-    monkeypatch.setattr(diagnosis, "_stacks_text", lambda i: WRITTEN + WRITTEN.partition("Thread 0x1")[0])
-    assert diagnosis.stack_lines(0) == [("<module>", 10)]
+def test_a_stack_that_is_still_being_written_hides_no_line_of_the_cell(tmp_path):
+    stacks = tmp_path / "stacks"
+    stacks.write_text(WRITTEN + WRITTEN.partition("Thread 0x1")[0])
+    rank = Rank(1, "a", 0, 0, "cpu", number=0, threads={"main": 1, "control": 2}, stack_file=str(stacks))
+    assert rank.stack_lines() == [("<module>", 10)]
 
 
 def test_threads_that_run_in_turns_hold_nothing(endless_patience, hangs):
