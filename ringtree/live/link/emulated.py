@@ -40,7 +40,8 @@ __all__ = ["emulate", "EmulatedLink", "EmulatedWork"]
 
 
 def emulate(dist, link):
-    """Put `link` between the live ranks; every rank calls this.
+    """Put `link` between the live ranks; every rank calls this. From then on `ringtree.compute` on this rank lasts as
+    long as it says, on whatever link it stands, until every emulated link of this rank is gone.
 
     dist: `torch.distributed`, initialised.  link: anything with `time(nbytes)` in
     seconds, such as `ringtree.Link(alpha, beta)`; a message takes the time
@@ -58,7 +59,6 @@ def emulate(dist, link):
     (never sooner), and until then the receiver's buffer is untouched.  Whoever is
     ready first takes the ports first; a message that fits into an earlier gap takes
     the gap.  A blocking send is a rendezvous.  `barrier` costs nothing on the link.
-    `ringtree.compute` lasts on such ranks as long as it says.
 
     Only sensible for links with an α of a millisecond or so: the bookkeeping takes
     a few tenths of a millisecond a message, which a longer α hides.  A β below that
@@ -66,7 +66,9 @@ def emulate(dist, link):
 
     Raises RuntimeError where the ranks are not all on one host.
     """
-    return EmulatedLink(_wire(dist), link)
+    made = EmulatedLink(_wire(dist), link)
+    computing.lasting(made)
+    return made
 
 
 @dataclass(frozen=True)
@@ -88,7 +90,6 @@ class EmulatedLink:
     def __init__(self, wire: _Wire, link):
         self._wire = wire
         self.link = link
-        computing.lasting(self)
 
     @property
     def label(self) -> str:
