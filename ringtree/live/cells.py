@@ -54,29 +54,22 @@ class RankMagics(ParallelMagics):
     _seconds = None
     _local_cell = None
 
-    @property
-    def ranks(self):
-        ranks = cluster.current()
-        if ranks is None:
-            raise UsageError(NOT_STARTED)
-        self.view = ranks.view
-        return ranks
-
     def px(self, line=""):
-        _ = self.ranks  # says what to do where there are none
+        self.view = _require_ranks().view
         return super().px(line)
 
     px.__doc__ = ParallelMagics.px.__doc__
 
     def pxconfig(self, line):
-        _ = self.ranks
+        self.view = _require_ranks().view
         return super().pxconfig(line)
 
     pxconfig.__doc__ = ParallelMagics.pxconfig.__doc__
     pxconfig.parser = ParallelMagics.pxconfig.parser
 
     def cell_px(self, line="", cell=None):
-        ranks = self.ranks
+        ranks = _require_ranks()
+        self.view = ranks.view
         seconds, line = _take_timeout(line)
         words = line.split()
         self._seconds = seconds or ranks.timeout
@@ -102,7 +95,8 @@ class RankMagics(ParallelMagics):
 
     def parallel_execute(self, cell, block=None, groupby="type", save_name=None, **_):
         """Run `cell` on the view's targets; wait with a deadline; show output by rank."""
-        ranks = self.ranks
+        ranks = _require_ranks()
+        self.view = ranks.view
         ranks.check_allotment()
         block = self.view.block if block is None else block
         try:
@@ -118,8 +112,7 @@ class RankMagics(ParallelMagics):
             return result
         targets = result._targets if isinstance(result._targets, list | tuple) else [result._targets]
         status = _Status(self.shell, list(targets), result)
-        deadline.finish(
-            ranks,
+        ranks.finish(
             result,
             list(targets),
             self._seconds or ranks.timeout,
@@ -128,6 +121,14 @@ class RankMagics(ParallelMagics):
         )
         if here and not here.success:
             raise deadline.RankError("the ranks finished the cell; in this notebook it raised, as shown above")
+
+
+def _require_ranks():
+    """Return the ranks of this kernel. Raises UsageError where there are none."""
+    ranks = cluster.current()
+    if ranks is None:
+        raise UsageError(NOT_STARTED)
+    return ranks
 
 
 def _same_lines(cell):

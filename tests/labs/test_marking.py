@@ -34,6 +34,7 @@ from ringtree.labs.marking.autograding import MARKED, FeedbackPage, Restore, _ou
 from ringtree.labs.marking.notebook import Mark, cells_of, mark_exercise
 from ringtree.labs.marking.sandbox import Sandbox
 from ringtree.labs.marking.verdict import hidden_cases, plain, read
+from ringtree.live.processes import forks
 
 HIDDEN = LABS / "hidden"
 PATIENT = 120.0  # seconds for an exercise: these machines do other things too
@@ -280,7 +281,7 @@ def test_an_answer_has_limits_of_processor_time_processes_and_images_of_its_memo
         r"ValueError: \[\((\d+), \1\), \(0, 0\), \((\d+), \2\)\]",
         marked("deadlock-clinic", "shift", TOLD.format(f"[{limits}]")).says,
     )
-    assert found and int(found[1]) == nursery.SECONDS and int(found[2]) < nursery.PROCESSES + nursery._threads_of_mine() + 50
+    assert found and int(found[1]) == nursery.SECONDS and int(found[2]) < nursery.PROCESSES + forks.threads_of_mine() + 50
 
 
 def test_a_process_with_these_limits_starts_only_so_many():
@@ -291,7 +292,7 @@ def test_a_process_with_these_limits_starts_only_so_many():
         try:
             if os.geteuid() == 0:
                 os.setresuid(64321, 64321, 64321)
-            nursery._limit()
+            forks.limit(nursery.MEMORY, nursery.FILES, nursery.SECONDS, nursery.PROCESSES)
             started = 0
             while started < 2 * nursery.PROCESSES:
                 if os.fork() == 0:

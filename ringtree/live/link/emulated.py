@@ -36,7 +36,7 @@ from ringtree.errors import UsageError
 from ringtree.given import a, takes
 from ringtree.live.link.referee import Referee, send_at_once
 from ringtree.live.link.streams import Stream, StreamWork
-from ringtree.live.reports.works import waiting
+from ringtree.live.reports.works import wait_open, waiting
 from ringtree.speaks import Among, Speaks
 
 __all__ = ["emulate", "EmulatedLink", "EmulatedWork"]
@@ -44,7 +44,8 @@ __all__ = ["emulate", "EmulatedLink", "EmulatedWork"]
 
 @takes(link=a(Link, words="a Link"))
 def emulate(dist, link):
-    """Put `link` between the live ranks; every rank calls this.
+    """Put `link` between the live ranks; every rank calls this. From then on `ringtree.compute` on this rank lasts as
+    long as it says, on whatever link it stands, until every emulated link of this rank is gone.
 
     dist: `torch.distributed`, initialised. link: anything with `time(nbytes)` in
     seconds, such as `ringtree.Link(alpha, beta)`; a message takes the time
@@ -62,7 +63,6 @@ def emulate(dist, link):
     (never sooner), and until then the receiver's buffer is untouched. Whoever is
     ready first takes the ports first; a message that fits into an earlier gap takes
     the gap. A blocking send is a rendezvous. `barrier` costs nothing on the link.
-    `ringtree.compute` lasts on such ranks as long as it says.
 
     Only sensible for links with an α of a millisecond or so: the bookkeeping takes
     a few tenths of a millisecond a message, which a longer α hides. A β below that
@@ -70,7 +70,9 @@ def emulate(dist, link):
 
     Raises RuntimeError where the ranks are not all on one host.
     """
-    return EmulatedLink(_wire(dist), link)
+    made = EmulatedLink(_wire(dist), link)
+    computing.lasting(made)
+    return made
 
 
 class EmulatedLink(Speaks):
@@ -81,7 +83,6 @@ class EmulatedLink(Speaks):
     def __init__(self, wire: _Wire, link):
         self._wire = wire
         self.link = link
-        computing.lasting(self)
 
     @property
     def label(self) -> str:
@@ -141,8 +142,8 @@ class EmulatedLink(Speaks):
         work = StreamWork(call, asked, ranks, name)
         stream = self._wire.streams.get(name)
         if not asked.async_op and not (stream and stream.busy):
-            waits_for = work.waits_for  # noqa: F841 - the stuck report reads this in the frame
-            call()
+            with wait_open(work.waiting):
+                call()
             return None
         if stream is None:
             stream = self._wire.streams[name] = Stream(f"emulated link, collectives of {name}")
@@ -187,10 +188,11 @@ class EmulatedWork:
 
     def wait(self, timeout=None) -> bool:
         """Wait until the message has arrived. timeout: a timedelta, or None for ever."""
-        # The stuck report reads this in the frame.
-        waits_for = waiting("wait", *(("send", [self.dst]) if self.sends else ("recv", [self.src])))
-        if not self._done.wait(None if timeout is None else timeout.total_seconds()):
-            raise RuntimeError(f"{waits_for['direction']} with rank {waits_for['peers'][0]} was not complete within {timeout}")
+        direction, peer = ("send", self.dst) if self.sends else ("recv", self.src)
+        with wait_open(waiting("wait", direction, [peer])):
+            done = self._done.wait(None if timeout is None else timeout.total_seconds())
+        if not done:
+            raise RuntimeError(f"{direction} with rank {peer} was not complete within {timeout}")
         if self._error:
             raise RuntimeError(self._error)
         return True

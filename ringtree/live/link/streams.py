@@ -50,8 +50,8 @@ class StreamWork:
     def __init__(self, call, asked, ranks, group_name):
         self._call = call
         elements = asked.tensors[0].numel() if asked.form == "one" and asked.tensors else None
-        # what a report of a hang says that the rank waits for
-        self.waits_for = works.waiting(asked.function, "collective", list(ranks), group_name, elements)
+        # what a report of a hang says that the rank waits in
+        self.waiting = works.waiting(asked.function, "collective", list(ranks), group_name, elements)
         self._name = asked.function
         self.posted = time.monotonic()
         self.start = self.end = None
@@ -71,9 +71,10 @@ class StreamWork:
 
     def wait(self, timeout=None) -> bool:
         """Wait until the collective is done. timeout: a timedelta, or None for ever."""
-        waits_for = self.waits_for
-        if not self._done.wait(None if timeout is None else timeout.total_seconds()):
-            raise RuntimeError(f"{waits_for['call']} was not complete within {timeout}")
+        with works.wait_open(self.waiting):
+            done = self._done.wait(None if timeout is None else timeout.total_seconds())
+        if not done:
+            raise RuntimeError(f"{self._name} was not complete within {timeout}")
         if self._error:
             raise self._error
         return True

@@ -32,19 +32,22 @@ PROGRAMS = "rank programs, in a list or in a dict from names"
 
 
 def traced(dist) -> Traced:
-    """Wrap `torch.distributed`, or an emulated link, so that it notes every message and every collective.
+    """Wrap `torch.distributed`, or an emulated link, so that it notes every message and every collective. From then on
+    the result also notes each `ringtree.compute` of this rank. A second `traced()` takes these spans over: the first
+    notes none while the second is in use.
 
     Use the result in its place. Of a collective inside the backend the call is noted, and not
     its messages, since no Python call makes them; on an emulated link its messages are seen too.
     A barrier is not noted: it is what lines the ranks up before something is looked at.
-    `ringtree.compute` is noted by what was traced last.
 
     On an emulated link a message's start and end are the link's own. Otherwise they
     are what the host sees: it starts when both ranks have asked for it and ends when
     the receiver's `wait()` returns, which on a GPU is when the stream, not yet the
     data, has been dealt with.
     """
-    return Traced(dist)
+    made = Traced(dist)
+    computing.noted_by(made)
+    return made
 
 
 @takes(programs=either(mapping(PROGRAMS), several(PROGRAMS, callable)), tries=whole(1))
@@ -90,7 +93,6 @@ class Traced(Speaks):
         self._buffers = {}
         self.notes = Notes(dist.get_rank(), dist.get_world_size(), getattr(dist, "label", "as this machine's host saw it"))
         self._beside = _Beside(self) if hasattr(dist, "collective") else None
-        computing.noted_by(self)
 
     def __getattr__(self, name):
         return getattr(self._dist, name)
