@@ -396,6 +396,8 @@ class Units:
             path.parent.mkdir(exist_ok=True)
             more = ""
             if path.parent.name == "slurmd.service.d":
+                if self.given.ssh == "tunnel":  # for `mend`
+                    more += f"Environment=RINGTREE_HUB_GROUP={GROUP} RINGTREE_HUB_TEACHER={self.given.teacher}\n"
                 more += f"AppArmorProfile={namespaces.NAME}\n" if namespaces.need_leave() else ""
                 more += GPUS_FIRST if machine.find_gpus() else ""
             path.write_text(AGAIN + more)

@@ -3,7 +3,6 @@
 from pathlib import Path
 
 from allotments import Allotment
-from batchspawner import SlurmSpawner
 from choices import Limits
 from jupyterhub.apihandlers import APIHandler, default_handlers
 from traitlets import Integer
@@ -11,9 +10,9 @@ from traitlets import Integer
 # --exclusive=user: no other user has a job on the node meanwhile. Ports of Gloo and NCCL know no password.
 SCRIPT = """#!/bin/bash
 #SBATCH --job-name={{name}}
-#SBATCH --output={{homedir}}/.ringtree-hub/server.log
+#SBATCH --output={{log}}
 #SBATCH --chdir={{homedir}}
-#SBATCH --export={{keepvars}}
+#SBATCH --export=ALL
 #SBATCH --time={{hours * 60}}
 #SBATCH --mem={{gib}}G
 #SBATCH --cpus-per-task={{[cpus, (gpus * cpus_a_gpu) | int] | max}}
@@ -62,13 +61,23 @@ class OnNode(Allotment):
     batch_script = SCRIPT
     node_gpus = Integer(0, help="GPUs of a node: the most that one server can have").tag(config=True)
 
+    def _req_log_default(self):
+        return f"{self.req_homedir}/.ringtree-hub/server.log"
+
     def limits_here(self):
         return Limits(self.node_gpus, self.most_hours, self.most_gib)
 
     async def start(self):
         """Submit the job and wait until its server has told its port, however long the queue; returns (node, port)."""
         self.user_options = self.limits_here().checked(self.user_options)
-        return await SlurmSpawner.start(self)
+        self.port = 0
+        if self.server:
+            self.server.port = self.port
+        await self.submit_batch_script()
+        await self.wait_until(lambda: self.port)
+        self.ip = self.state_gethost()
+        self.user.db.commit()
+        return self.ip, self.port
 
     async def certified_names(self):
         """The nodes' names, of which one will be the server's."""
