@@ -61,7 +61,15 @@ def is_stray(pid, is_ours):
     while uid and parent:
         pid = parent
         parent, uid = about(pid)
-    return os.path.basename(os.readlink(f"/proc/{pid}/exe")).removesuffix(" (deleted)") not in ALLOWED
+    return program(pid) not in ALLOWED
+
+
+def program(pid):
+    """The name of a process's program; "" if it may not be read, as that of process 1 in some containers."""
+    try:
+        return os.path.basename(os.readlink(f"/proc/{pid}/exe")).removesuffix(" (deleted)")
+    except OSError:
+        return ""
 
 
 def strays(is_ours):
