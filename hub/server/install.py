@@ -353,12 +353,20 @@ ExecStartPre=-nvidia-modprobe -u -c=0
 [Unit]
 After=nvidia-persistenced.service nvidia-fabricmanager.service
 """
+# A tunnel of ssh is a session, for which systemd starts the user's own manager, and that the services in the user's home: outside
+# of every job. So a learner gets none. Not run: systemd has only read this.
+NO_MANAGER = f"""\
+# Made by `make hub` for the course "Rings and Trees": what is in a learner's home starts in the learner's server alone.
+[Service]
+ExecCondition=+/bin/sh -c "! id --groups --name %i | xargs --max-args=1 | grep --quiet --line-regexp {GROUP}"
+"""
 
 
 class Units:
     def __init__(self, given):
         self.given = given
-        self.beside = [UNITS / f"{name}.service.d" / "ringtree-hub.conf" for name in ("munge", "slurmctld", "slurmd")]
+        names = ("munge", "slurmctld", "slurmd", "user@")
+        self.beside = [UNITS / f"{name}.service.d" / "ringtree-hub.conf" for name in names]
 
     def texts(self):
         python, hub = self.given.hub / "python" / "bin", self.given.hub / "server"
@@ -386,6 +394,8 @@ class Units:
     def plan(self, record):
         started = f", and start {', '.join(SERVICES)}" if has_systemd() else " (no systemd runs here: nothing is started)"
         again = "let systemd start munge and Slurm again when they end"
+        if self.given.ssh == "tunnel":
+            again += ", start no manager (user@.service) for learners, and end their processes outside of Slurm's jobs"
         return f"write the units ringtree-proxy, ringtree-hub and ringtree-grading into {UNITS}, {again}{started}"
 
     def do(self, record):
@@ -395,6 +405,9 @@ class Units:
         for path in self.beside:
             path.parent.mkdir(exist_ok=True)
             more = ""
+            if path.parent.name == "user@.service.d":
+                path.write_text(NO_MANAGER) if self.given.ssh == "tunnel" else self.take_away(path)
+                continue
             if path.parent.name == "slurmd.service.d":
                 if self.given.ssh == "tunnel":  # for `mend`
                     more += f"Environment=RINGTREE_HUB_GROUP={GROUP} RINGTREE_HUB_TEACHER={self.given.teacher}\n"
@@ -419,11 +432,15 @@ class Units:
         for name in record.get("units", []):
             (UNITS / f"{name}.service").unlink(missing_ok=True)
         for path in self.beside if record.get("units") else ():
-            path.unlink(missing_ok=True)
-            if path.parent.is_dir() and not any(path.parent.iterdir()):
-                path.parent.rmdir()
+            self.take_away(path)
         if has_systemd():
             run("systemctl", "daemon-reload")
+
+    @staticmethod
+    def take_away(path):
+        path.unlink(missing_ok=True)
+        if path.parent.is_dir() and not any(path.parent.iterdir()):
+            path.parent.rmdir()
 
 
 STEPS = (Packages, Programs, Accounts, Ssh, Slurm, Leave, State, Units)
