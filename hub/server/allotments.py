@@ -17,8 +17,9 @@ from batchspawner.api import BatchSpawnerAPIHandler
 from choices import Limits
 from jupyterhub.apihandlers import default_handlers
 from machine import node_in
+from members import account_in
 from queue_place import ASK, tell_free, tell_place
-from traitlets import Float, Integer, List, Unicode
+from traitlets import Float, Integer, List, Set, Unicode
 
 # The server takes the place of the script's shell: so it hears Slurm's first signal, and stops its kernels itself.
 # --export=ALL: the variables that the hub gives to sbatch. If --export named them, slurmd would add those of a login shell, which
@@ -68,6 +69,8 @@ class Allotment(SlurmSpawner):
     req_processes = Integer(4096, help="processes and threads a learner may have").tag(config=True)
     req_log = Unicode(help="where Slurm writes what the server says")
     req_name = Unicode("ringtree-hub", help="the jobs' name").tag(config=True)
+
+    groups = Set(Unicode(), help="the system's groups whose users get servers, whoever asks for them").tag(config=True)
 
     def limits_here(self):
         there = node_in(os.environ.get("SLURM_CONF", "/etc/slurm/slurm.conf")).get("RealMemory", 1024 * self.most_gib)
@@ -135,6 +138,18 @@ class Allotment(SlurmSpawner):
         if Allotment._listing is None:
             raise RuntimeError("Slurm did not answer")
         return Allotment._listing
+
+    async def start(self):
+        """Submit the job and wait until its server answers, however long the queue. Raises PermissionError for no learner."""
+        self.check_learner()
+        self.user_options = self.limits_here().checked(self.user_options)
+        return await self.start_job()
+
+    def check_learner(self):
+        """An administrator of the hub may ask for anybody's server, and would get the account of whoever has one."""
+        if not account_in(self.user.name, self.groups):
+            told = f"{self.user.name} is not in the group {' or '.join(sorted(self.groups))}, whose users get servers here."
+            raise PermissionError(f"{told} Ask the administrator of this machine to add the user to the group.")
 
     async def submit_batch_script(self):
         """The home is closed first, by its owner: whoever made the account may have left it open."""
@@ -274,9 +289,8 @@ class Enclosed(Allotment):
             return False
         return stat.S_ISSOCK(there.st_mode) and there.st_uid == pwd.getpwnam(self.user.name).pw_uid
 
-    async def start(self):
-        """Submit the job and wait until its server listens, however long the queue; returns the URL of the server's socket."""
-        self.user_options = self.limits_here().checked(self.user_options)
+    async def start_job(self):
+        """Returns the URL of the server's socket."""
         self.make_folder()
         await self.submit_batch_script()
         await self.wait_until(self.listens)

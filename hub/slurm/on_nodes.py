@@ -67,9 +67,8 @@ class OnNode(Allotment):
     def limits_here(self):
         return Limits(self.node_gpus, self.most_hours, self.most_gib)
 
-    async def start(self):
-        """Submit the job and wait until its server has told its port, however long the queue; returns (node, port)."""
-        self.user_options = self.limits_here().checked(self.user_options)
+    async def start_job(self):
+        """Returns the node and the port that its server has told."""
         self.port = 0
         if self.server:
             self.server.port = self.port
@@ -86,6 +85,7 @@ class OnNode(Allotment):
 
     async def move_certs(self, paths):
         """Into the learner's home, which the nodes share, by a process of the learner: what is there may lead anywhere."""
+        self.check_learner()  # this comes before `start`
         folder = f"{self.req_homedir}/.ringtree-hub"
         prefix = self.exec_prefix.format(username=self.user.name)
         moved = {}
