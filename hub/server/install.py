@@ -33,6 +33,7 @@ RECORD = STATE / "private" / "installed.json"
 GRADING = SETTINGS.with_name("grading")
 MORE = SETTINGS.with_name("jupyterhub_config.py")  # an administrator's own
 GROUP, PROXY = "learners", "ringtree-proxy"
+STAFF = ("ringtree-admins", "ringtree-assistants")  # groups, empty at first: jupyterhub_config.py says what they may
 PACKAGES = ("slurm-wlm", "munge", "git", "python3-venv", "iproute2", "uidmap")
 SERVICES = ("munge", "slurmctld", "slurmd", "ringtree-proxy", "ringtree-hub", "ringtree-grading")
 
@@ -111,7 +112,7 @@ class Accounts:
         self.teacher = given.teacher
 
     def plan(self, record):
-        wanted = [f"the group {GROUP}"] * (not _known("group", GROUP))
+        wanted = [f"the group {name}" for name in (GROUP, *STAFF) if not _known("group", name)]
         wanted += [f"the user {name}" for name in (PROXY, self.teacher) if not _known("passwd", name)]
         made = [f"make {', '.join(wanted)}"] * bool(wanted)
         return " and ".join([*made, f"put the labs with their solutions into {self.teacher}'s home"])
@@ -120,6 +121,10 @@ class Accounts:
         if not _known("group", GROUP):
             run("groupadd", "--system", GROUP)
             record.note(group=GROUP)
+        for name in STAFF:
+            if not _known("group", name):
+                run("groupadd", "--system", name)
+                record.note(staff=[*record.get("staff", []), name])
         if not _known("passwd", PROXY):
             run("useradd", "--system", "--user-group", "--no-create-home", "--shell=/usr/sbin/nologin", PROXY)
             record.note(user=PROXY)
@@ -138,6 +143,8 @@ class Accounts:
             subprocess.run(["userdel", record["user"]], check=False)
         if record.get("group"):
             subprocess.run(["groupdel", record["group"]], check=False)
+        for name in record.get("staff", []):
+            subprocess.run(["groupdel", name], check=False)
 
 
 def _known(database, name):
@@ -595,7 +602,7 @@ def remove(given):
     if not record:
         sys.exit(f"`make hub` has set nothing up here: there is no {RECORD}.")
     print("This will end every learner's server and remove")
-    for what in ("units", "slurm", "ssh", "profile", "group", "user", "teacher", "programs", "packages"):
+    for what in ("units", "slurm", "ssh", "profile", "group", "staff", "user", "teacher", "programs", "packages"):
         if record.get(what):
             print(f"  - {what}: {record[what] if isinstance(record[what], str) else ', '.join(record[what])}")
     print(f"  - {STATE}, with the hub's database, {SETTINGS} and {GRADING}")
