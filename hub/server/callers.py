@@ -24,7 +24,7 @@ class Caller(Plain):
             self.is_proxy = uid in self.proxies
             self.remote_ip = self._orig_remote_ip = f"user-{uid}"
         elif self.address_family is not None:  # the proxy is on the hub's own host, and servers are elsewhere
-            self.is_proxy = stream.socket.getpeername()[0] == stream.socket.getsockname()[0]
+            self.is_proxy = self.address[0] == stream.socket.getsockname()[0]
 
     def _apply_xheaders(self, headers):
         if self.is_proxy:

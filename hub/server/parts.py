@@ -84,7 +84,12 @@ class Accounts:
         strays.end(numbers.__contains__, strays.processes)  # userdel keeps an account that still has one
         gone = [["userdel", "--remove", name] for name in self.made]
         for command in [*gone, ["userdel", self.proxy], ["groupdel", self.group]]:
-            done = subprocess.run(command, capture_output=True, text=True)
+            until = time.monotonic() + 10
+            # 8: a process of the user has ended, and its parent has not noted that yet.
+            while (
+                done := subprocess.run(command, capture_output=True, text=True)
+            ).returncode == 8 and time.monotonic() < until:
+                time.sleep(0.5)
             if done.returncode:
                 print(f"{' '.join(command)} failed, do it yourself: {done.stderr.strip()}", file=sys.stderr)
 

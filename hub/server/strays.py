@@ -48,9 +48,11 @@ def members(group, but=()):
 
 
 def about(pid):
-    """(the parent's number, the real user's number) of a process. Raises OSError if it has ended."""
-    told = Path(f"/proc/{pid}/status").read_text()
-    return int(re.search(r"^PPid:\t(\d+)", told, re.M)[1]), int(re.search(r"^Uid:\t(\d+)", told, re.M)[1])
+    """(the parent's number, the real user's number) of a process. Raises OSError if it has ended, also if nobody has noted that."""
+    told = dict(re.findall(r"^(State|PPid|Uid):\t(\S+)", Path(f"/proc/{pid}/status").read_text(), re.M))
+    if told["State"] in "ZX":
+        raise ProcessLookupError(pid)
+    return int(told["PPid"]), int(told["Uid"])
 
 
 def is_stray(pid, is_ours):
