@@ -12,6 +12,7 @@ from pathlib import Path
 import people
 import pytest
 import requests
+import strays
 from people import wait_for
 
 # Says where it runs, by its own name; and starts a process that stays.
@@ -213,3 +214,22 @@ def test_a_full_home_is_named_as_such(hub, learners):
         hub.admin.stop(learner.name)
         subprocess.run(["umount", "--lazy", learner.home], check=True)
     assert told.get("failed") and "Your home is full" in told["message"], told
+
+
+@pytest.mark.parametrize(
+    "group, is_job",
+    [
+        ("5:devices:/slurm_hub8000/uid_1001/job_7/step_batch/task_0", True),
+        ("8:freezer:/slurm/uid_1001/job_7/step_0", True),
+        ("6:freezer:/docker/4f2a/slurm_server/uid_1001/job_7/step_batch", True),
+        ("0::/system.slice/server_slurmstepd.scope/job_7/step_batch/user/task_0", True),
+        ("0::/system.slice/slurmstepd.scope/job_7/step_0/user", True),
+        ("0::/user.slice/user-1001.slice/session-3.scope", False),
+        ("0::/user.slice/user-1001.slice/user@1001.service/slurmstepd.scope/job_7", False),
+        ("1:name=systemd:/user.slice/user-1001.slice/slurm_server/uid_1001/job_7", False),
+        ("0::/system.slice/slurmd.service", False),
+        ("0::/", False),
+    ],
+)
+def test_a_job_is_told_by_its_control_group_and_not_by_one_that_a_learner_makes(group, is_job):
+    assert bool(strays.IN_A_JOB.search(f"11:cpu:/\n{group}\n")) is is_job
