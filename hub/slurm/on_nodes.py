@@ -1,5 +1,6 @@
 """A learner's server as a job on a node of a cluster, reached over the network with TLS in both directions."""
 
+import shlex
 from pathlib import Path
 
 from allotments import Allotment
@@ -72,6 +73,8 @@ class OnNode(Allotment):
         self.port = 0
         if self.server:
             self.server.port = self.port
+        prefix = self.exec_prefix.format(username=self.user.name)
+        await self.run_command(f"{prefix} rm -f {shlex.quote(self.req_log)}")  # or an earlier server's would be shown
         await self.submit_batch_script()
         await self.wait_until(lambda: self.port)
         self.ip = self.state_gethost()
