@@ -186,7 +186,7 @@ class Allotment(SlurmSpawner):
             await asyncio.sleep(self.startup_poll_interval)
 
     async def last_words(self):
-        """The end of the server's log, where it says why it did not start: lines, most of which somebody's own files cause."""
+        """The last lines of the server's log, which say why it did not start."""
         read = f"timeout 5 tail -c 4000 {shlex.quote(self.req_log)}"  # by its owner: it may lead anywhere by now
         with contextlib.suppress(RuntimeError):
             told = await self.run_command(f"{self.exec_prefix.format(username=self.user.name)} {read}")
@@ -198,9 +198,12 @@ class Allotment(SlurmSpawner):
         """What the learner reads whose server has ended before it answered."""
         told = await self.last_words()
         if re.search("No space left on device|Disk quota exceeded", told):
-            return f"Your home is full, so your server cannot start. Ask your administrator to make room. It said: {told}"
+            return (
+                f"Your home is full, so your server cannot start. Ask your administrator to make room. Its last lines: {told}"
+            )
         if told:
-            return f"Your server ended before it answered. If a file in your home is the reason, tell your administrator. It said: {told}"
+            again = "Ask again in a minute. If it ends again, a file in your home may be the reason"
+            return f"Your server ended before it answered. {again}. Its last lines, for your administrator: {told}"
         return f"Slurm no longer knows job {self.job_id}: {self.job_status or 'it has ended'}. Ask again in a minute."
 
     async def poll(self):
