@@ -9,21 +9,17 @@
     return made;
   };
 
-  const stop = (event) => {
-    event.preventDefault();
-    event.stopImmediatePropagation();
-  };
   const check = (event) => {
     for (const part of event.composedPath()) {
-      if (!part.localName) continue; // the document and the window
-      // A link of a notebook's may name one of JupyterLab's commands, such as the one that runs all cells.
-      if (part.dataset?.commandlinkerCommand && part.closest(".jp-RenderedHTMLCommon, .jp-OutputArea")) stop(event);
-      const href = part.getAttribute("href") ?? part.getAttribute("xlink:href");
+      const href = part.getAttribute?.("href") ?? part.getAttribute?.("xlink:href");
       if (!href) continue;
       const scheme = URL.canParse(href, document.baseURI) && new URL(href, document.baseURI).protocol;
       const leads = ["http:", "https:", "mailto:", "blob:"].includes(scheme);
       const saves = scheme === "data:" && part.hasAttribute("download");
-      if (!leads && !saves) stop(event);
+      if (!leads && !saves) {
+        event.preventDefault();
+        event.stopImmediatePropagation();
+      }
     }
   };
   for (const each of ["click", "auxclick"]) addEventListener(each, check, true);

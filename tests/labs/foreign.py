@@ -9,7 +9,7 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_outp
 # What runs in JupyterLab as it is installed, and so what the defence is for.
 ON_OPENING = {"iframe", "iframe in an output"}
 ON_A_CLICK = {"card"}
-COMMAND = "notebook:insert-cell-below"  # a harmless one; there are others, such as the one that runs all cells
+COMMAND = "[data-commandlinker-command]"  # a button that gives JupyterLab a command, here to run all cells; it asks first
 SHOWN = '.jp-Notebook iframe[src^="javascript:"]'  # the cells are drawn
 
 
@@ -57,7 +57,7 @@ TEXTS = (
     f'<a href="{script("in HTML")}">Read more</a> <form action="{script("form")}"><button>Read more</button></form>',
     f'<svg><a xlink:href="{script("in SVG")}"><text y="20">Read more</text></a></svg>',
 )
-LINK_TO_COMMAND = f"<a data-commandlinker-command='{COMMAND}' data-commandlinker-args='{{}}'>Read more</a>"
+BUTTON = "<button data-commandlinker-command='notebook:run-all-cells'>Read more</button>"
 VEGA = {
     "width": 50,
     "height": 50,
@@ -66,10 +66,10 @@ VEGA = {
     ],
 }
 OUTPUTS = {
-    "text/html": f"<script>{runs('script in an output')}</script>{image('output')}{LINK_TO_COMMAND}<a href='tel:1'>Read more</a>",
+    "text/html": f"<script>{runs('script in an output')}</script>{image('output')}{BUTTON}<a href='tel:1'>Read more</a>",
     "application/javascript": runs("JavaScript"),
     "image/svg+xml": drawing("drawn output"),
-    "text/markdown": f"{iframe(script('iframe in an output'))}\n\n{image('output in Markdown')}\n\n{LINK_TO_COMMAND}",
+    "text/markdown": f"{iframe(script('iframe in an output'))}\n\n{image('output in Markdown')}\n\n{BUTTON}",
     "text/latex": f"$\\href{{{script('in LaTeX')}}}{{Read more}}$",
     "text/vnd.mermaid": f'graph TD\n  A[Read more]\n  click A "{script("Mermaid output")}"',
     "application/vnd.vega.v5+json": VEGA,
