@@ -467,6 +467,13 @@ def test_what_the_teacher_opens_of_a_submission_runs_no_script(hub, way, chromiu
         assert not foreign.ran(page) and not page.locator(foreign.SHOWN).count()
 
 
+def test_a_teacher_who_runs_a_submission_runs_it_as_the_teacher(way):
+    """A kernel of the teacher's server, as JupyterLab starts it for each notebook."""
+    hidden = way["course"] / "hidden" / "deadlock_clinic.py"
+    with way["teacher"].kernel() as run:
+        assert run(f"print('EXTRA' in open({str(hidden)!r}).read())") == "True"
+
+
 def test_who_reads_a_submission_is_the_teacher(way):
     marked = way["course"] / "autograded" / "reads" / ASSIGNMENT / f"{LAB}.ipynb"
     assert marked.stat().st_uid == way["teacher"].uid

@@ -87,10 +87,12 @@ def lab(folder, config):
 
 def _address(server, own):
     until = time.monotonic() + 120
-    while not (found := [*(own / "run").glob("jpserver-*.json")]):
+    while True:
+        for path in (own / "run").glob("jpserver-*.json"):
+            with contextlib.suppress(ValueError):  # half of it is written
+                return f"http://127.0.0.1:{json.loads(path.read_text())['port']}"
         assert server.poll() is None and time.monotonic() < until, (own / "log").read_text()
         time.sleep(0.1)
-    return f"http://127.0.0.1:{json.loads(found[0].read_text())['port']}"
 
 
 @pytest.fixture(scope="module")
@@ -267,3 +269,17 @@ def test_what_a_reader_runs_still_shows_pictures_figures_scripts_and_widgets(chr
         page.wait_for_selector(".jp-SettingsForm, #jp-SettingsEditor, .jp-PluginList")
         refused = [line for line in said if "Content Security Policy" in line]
         assert not refused
+
+
+def test_a_page_in_a_file_is_shown_and_its_scripts_run_in_a_tab_of_its_own(chromium, guarded):
+    """The tab has no origin; in the frame within JupyterLab, nothing runs."""
+    says = "<h1>A page</h1><script>document.querySelector('h1').textContent = `${self.origin} has run`</script>"
+    (guarded[0] / "says.html").write_text(says)
+    with opened(chromium, guarded, "says.html") as (page, _):
+        frame = page.frame_locator(".jp-HTMLViewer iframe")
+        frame.locator("text=A page").wait_for()
+        page.click("text=Trust HTML")
+        page.wait_for_timeout(1000)
+        frame.locator("text=A page").wait_for()
+        page.goto(f"{guarded[1]}/files/says.html?token={TOKEN}")
+        page.wait_for_selector("text=null has run")
