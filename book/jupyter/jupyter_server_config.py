@@ -10,7 +10,6 @@ is not trusted. Two layers stop this, and each works without the other:
 """
 
 import secrets
-from contextlib import suppress
 from pathlib import Path
 
 from jupyter_server.base.handlers import AuthenticatedHandler
@@ -29,13 +28,7 @@ POLICY = "; ".join([
     "object-src blob:",
     "base-uri 'none'",
 ])
-PAGES = [LabHandler]
-with suppress(ImportError):  # installed on a hub only
-    from nbgitpuller.handlers import UIHandler
-
-    PAGES.append(UIHandler)
-
-set_headers = AuthenticatedHandler.set_default_headers
+set_headers, write = AuthenticatedHandler.set_default_headers, AuthenticatedHandler.write
 
 
 def set_default_headers(self):
@@ -46,21 +39,13 @@ def set_default_headers(self):
         self.add_header("Content-Security-Policy", POLICY.format(self.nonce))
 
 
-AuthenticatedHandler.set_default_headers = set_default_headers
-
-
-def give_numbers(handler):
+def write_page(self, chunk):
     """Give the number to the scripts in a page's template, and put the guard before them."""
-    write = handler.write
-
-    def write_page(self, chunk):
-        if isinstance(chunk, str):
-            chunk = chunk.replace("<script", f"<script>{GUARD}</script><script", 1)
-            chunk = chunk.replace("<script", f'<script nonce="{self.nonce}"')
-        write(self, chunk)
-
-    handler.write = write_page
+    if getattr(self, "runs_scripts", False) and isinstance(chunk, str):
+        chunk = chunk.replace("<script", f"<script>{GUARD}</script><script", 1)
+        chunk = chunk.replace("<script", f'<script nonce="{self.nonce}"')
+    write(self, chunk)
 
 
-for page in PAGES:
-    give_numbers(page)
+AuthenticatedHandler.set_default_headers, AuthenticatedHandler.write = set_default_headers, write_page
+LabHandler.runs_scripts = True

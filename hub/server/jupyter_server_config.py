@@ -46,6 +46,7 @@ async def get_page(self):
 
 
 SyncHandler.get, UIHandler.get = get, get_page
+UIHandler.runs_scripts = True  # book/jupyter/jupyter_server_config.py lets no other page but JupyterLab's
 
 
 note_activity, end_if_idle = APIHandler.update_api_activity, MappingKernelManager.cull_kernel_if_idle
