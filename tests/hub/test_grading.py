@@ -238,8 +238,7 @@ def with_ways_in(text):
 # Run when it is marked: its outputs are new.
 SHOWS = """
 from IPython.display import HTML, Javascript, Markdown, display
-display(HTML("<script>shown by html</script>"), Javascript("shown.by.javascript"), Markdown(":::{iframe} javascript:shown\n:::"))
-get_ipython().execution_count = "<img src=x onerror=shown>"
+display(HTML("<script>shown by html</script>"), Javascript("shown.by.javascript"), Markdown(":::{iframe} javascript:shown"))
 print("plain text of", "the end")
 """
 
