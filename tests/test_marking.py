@@ -651,6 +651,8 @@ import os, subprocess, sys
 subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)  # stays behind in a course"], start_new_session=True)
 def ring_all_reduce(x, dist):
     raise ValueError("<script>alert(1)</script>")
+from IPython.display import HTML, Javascript, Markdown, display
+display(HTML("<b>shown</b>"), Javascript("shown"), Markdown(":::{iframe} javascript:shown"))
 print(3)
 3.0
 """
@@ -729,6 +731,11 @@ def test_nbgrader_gives_the_points_that_functions_earn_and_leaves_no_process(cou
     for each in left:
         each.kill()
     assert not left
+    marked = nbformat.read(course / "autograded" / "forger" / ASSIGNMENT / f"{LAB}.ipynb", 4)
+    shown = [each.data for cell in marked.cells if cell.cell_type == "code" for each in cell.outputs if "data" in each]
+    assert {"text/plain": "<IPython.core.display.HTML object>"} in shown and {kind for each in shown for kind in each} == {
+        "text/plain"
+    }
     done = nbgrader(course, "generate_feedback")
     assert done.returncode == 0, done.stderr
     page = (course / "feedback" / "forger" / ASSIGNMENT / f"{LAB}.html").read_text(encoding="utf-8")
