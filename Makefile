@@ -83,7 +83,7 @@ nightly: $(READY)
 	[ "$(WORKFLOWS)" = none ] || $(RUN) tools/run_workflows.py $(WORKFLOWS) || failed=1; \
 	exit $$failed
 
-# The teacher's menus, which nbgrader installs, are not for learners.
+# The teacher's menus, which nbgrader installs, are not for learners; and somebody else's notebook runs no script by itself.
 lab: export JUPYTER_CONFIG_PATH := $(CURDIR)/book/jupyter$(addprefix :,$(JUPYTER_CONFIG_PATH))
 lab: $(READY)
 	@$(RUN) -m jupyter lab --notebook-dir . --LabApp.default_url=/lab/tree/book/start.md $(ARGS)

@@ -26,9 +26,9 @@ c.ClearSolutions.code_stub = {"python": "# your code here\nraise NotImplementedE
 c.ClearSolutions.begin_solution_delimeter = "### BEGIN SOLUTION"
 c.ClearSolutions.end_solution_delimeter = "### END SOLUTION"
 
-# Marks come out of the sandbox: nothing that the executed notebook prints or raises is one. What a cell is to nbgrader is put
-# back first, and with it a check that was deleted.
-c.Autograde.sanitize_preprocessors.insert(3, Restore)
+# Marks come out of the sandbox: nothing that the executed notebook prints or raises is one. First the submission is rebuilt from
+# the release, with the learner's code alone; a check that was deleted is put back.
+c.Autograde.sanitize_preprocessors.insert(0, Restore)
 c.OverwriteCells.add_missing_cells = True
 c.Autograde.autograde_preprocessors = [
     ExecuteForFeedback,

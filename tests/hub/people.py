@@ -300,9 +300,9 @@ def run(line, code):
 
 
 @contextmanager
-def at_the_hub(chromium, learner, path="/hub/home", width=1400):
+def at_the_hub(chromium, learner, path="/hub/home", width=1400, height=900, **reader):
     """A browser's page where this learner has logged in and follows a link of the hub."""
-    context = chromium.new_context(viewport={"width": width, "height": 900})
+    context = chromium.new_context(viewport={"width": width, "height": height}, **reader)
     context.set_default_timeout(PATIENCE * 1000)
     try:
         page = context.new_page()
