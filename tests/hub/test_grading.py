@@ -21,7 +21,6 @@ import pytest
 from nbformat.v4 import new_code_cell
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-sys.path.append(str(ROOT / "tests" / "labs"))
 
 from helpers import foreign
 

@@ -14,7 +14,6 @@ import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-sys.path[:0] = [str(ROOT / "tests"), str(Path(__file__).resolve().parent)]
 
 from helpers import foreign
 from helpers.browser import find_chromium, launched
