@@ -118,7 +118,7 @@ def head_of(number):
         stops = stops_of(route)
         if number in stops and stops.index(number) + 1 < len(stops):
             following.setdefault(stops[stops.index(number) + 1], []).append(route["name"].lower())
-    needs = " and ".join(link(each, path) for each in plan()["needs"][number])
+    needs = " and ".join(link(each, path) for each in plan()["needs"].get(number, ()))
     after = "; ".join(f"{link(stop, path)} ({', '.join(names)})" for stop, names in following.items())
     more = minutes(path, further=True)
     said = f"*{minutes(path)} minutes{f', and {more} for the part called Further' if more else ''}. {f'It needs {needs}.' if needs else 'It needs nothing before it.'}"
