@@ -26,11 +26,15 @@ class Shown:
             return
         self.start = followed.start
         self.columns, self.letters, first = [], {}, 0
-        for name, count in followed.columns:
-            letters = [_letter(index) for index in range(count)] if count > 1 or len(followed.columns) > 1 else [""]
-            self.letters.update(enumerate(letters, first))
-            self.columns.append((name, letters, first))
+        for _, count in followed.sources:
+            self.letters.update(enumerate(_letters_of(count, count > 1 or len(followed.sources) > 1), len(self.letters)))
+        self.source = followed.sources[0][0]
+        arguments = followed.columns[: len(followed.columns) - followed.own]
+        for index, (name, count) in enumerate(followed.columns):
+            several = count > 1 or index < len(arguments) > 1
+            self.columns.append((name, _letters_of(count, several), first))
             first += count
+        self.first_of_their_own = sum(count for _, count in arguments)
         filled = [sum(bool(held[place]) for held in self.start if place < len(held)) for place in range(first)]
         # What is full at the start stands left of what gets filled.
         self.columns.sort(key=lambda column: -sum(filled[column[2] : column[2] + len(column[1])]))
@@ -66,13 +70,20 @@ class Shown:
         name, letters, first = next(each for each in self.columns if each[2] <= place < each[2] + len(each[1]))
         return f"{name} {letters[place - first]}".strip() if len(self.columns) > 1 else letters[place - first]
 
+    def at_home(self, place: int, content) -> bool:
+        """Whether all that is in a place came from the chunks of its letter: its own, or in a tensor of the program's own."""
+        if self.first_of_their_own == len(self.letters):
+            return all(chunk == place for _, chunk, _ in content)
+        _, letters, first = next(each for each in self.columns if each[2] <= place < each[2] + len(each[1]))
+        return len(letters) > 1 and self.name(content) == letters[place - first]
+
     def say(self, contents) -> str:
         """Contents in words: those of the same ranks together."""
         by_ranks = defaultdict(list)
         for content in contents:
             by_ranks[tuple((rank, times) for rank, _, times in content)].append(self.name(content))
         return ", ".join(
-            f"{_letters(names) or self.columns[0][0]} of {self.ranks(ranks)}" if ranks else "nothing"
+            f"{_letters(names) or self.source} of {self.ranks(ranks)}" if ranks else "nothing"
             for ranks, names in by_ranks.items()
         )
 
@@ -107,6 +118,10 @@ def _letter(index: int) -> str:
     return ascii_lowercase[index] if index < 26 else ascii_lowercase[index // 26 - 1] + ascii_lowercase[index % 26]
 
 
+def _letters_of(count: int, several: bool) -> list[str]:
+    return [_letter(index) for index in range(count)] if several else [""] * count
+
+
 def _letters(names: list[str]) -> str:
     run = "".join(names)
     if len(names) > 2 and run in ascii_lowercase:
@@ -137,7 +152,7 @@ def _places(held, shown: Shown) -> str:
     held, said = dict(held), []
     for name, letters, first in shown.columns:
         here = [(place, held[place]) for place in range(first, first + len(letters)) if place in held]
-        at_home = [content for place, content in here if content and all(chunk == place for _, chunk, _ in content)]
+        at_home = [content for place, content in here if content and shown.at_home(place, content)]
         prefix = f"{name} " if len(shown.columns) > 1 else ""
         if at_home:
             said.append(prefix + shown.say(at_home))

@@ -16,6 +16,7 @@ from ringtree.labs.forbidding import Forbidden, without, without_ready_made
 from ringtree.labs.patches import put_back
 from ringtree.simulated import ProgramError, simulate
 from ringtree.simulated.deadline import Deadline, TimeIsUp
+from ringtree.simulated.torch_modes import unwritten_memory_shows
 from ringtree.units import count_text
 
 NOT_THEIRS = os.path.dirname(os.path.dirname(__file__)), torch.__path__[0]  # files whose lines are no learner's
@@ -130,17 +131,6 @@ def _one_thread():
         yield
     finally:
         torch.set_num_threads(threads)
-
-
-@contextlib.contextmanager
-def unwritten_memory_shows():
-    """Memory that nobody has written to holds nan, rather than what an earlier run left there."""
-    mode = torch.get_deterministic_debug_mode()
-    torch.set_deterministic_debug_mode("warn")
-    try:
-        yield
-    finally:
-        torch.set_deterministic_debug_mode(mode)
 
 
 def _mistake(run, exercise):

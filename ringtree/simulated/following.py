@@ -16,14 +16,14 @@ from __future__ import annotations
 
 import inspect
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
-
-import torch
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 from ringtree.cost import Link, Machine
 from ringtree.simulated.simulation import simulate
-from ringtree.trace import Trace
+from ringtree.simulated.torch_modes import unwritten_memory_shows
+from ringtree.simulated.watching import Cell, Own, Watch, cells_of, tensors_of
+from ringtree.trace import Message, Trace
 
 __all__ = ["Followed", "follow"]
 
@@ -38,7 +38,10 @@ class Followed:
     """What each rank held during a run.
 
     trace: the run. columns: (name, number of chunks) of what the ranks hold: the program's
-    tensors, in the order of its arguments. A rank's chunks are numbered through, over all columns.
+    arguments in their order, then `own` tensors of its own under the names of its variables: the one
+    that it returns, and those from which it sends. Where it has such, arguments that never change are
+    left out. A rank's chunks are numbered through, over all columns.
+    sources: (name, number of chunks) of all arguments: a `Content` numbers the chunks of these.
     start: by rank and chunk, the `Content` before the first message.
     sent: by message of the trace, the contents in it, in the order in which they lie in it.
     changes: by message, what it made of what the ranks hold: (rank, chunk, Content), in order.
@@ -49,6 +52,25 @@ class Followed:
     start: tuple[tuple[Content, ...], ...]
     sent: tuple[tuple[Content, ...], ...]
     changes: tuple[tuple[tuple[int, int, Content], ...], ...]
+    sources: tuple[tuple[str, int], ...] = ()
+    own: int = 0
+
+    def without(self, left_out: Callable[[Message], bool]) -> Followed:
+        """Return the same run without some of its messages. What they changed counts as changed by the last message before them."""
+        kept = [index for index, message in enumerate(self.trace) if not left_out(message)]
+        trace = Trace([self.trace[index] for index in kept], size=self.trace.size, label=self.trace.label)
+        start, changes = [list(chunks) for chunks in self.start], []
+        for index, changed in enumerate(self.changes):
+            if index in kept:
+                changes.append(list(changed))
+            elif changes:
+                changes[-1] += changed
+            else:
+                for rank, chunk, content in changed:
+                    start[rank][chunk] = content
+        return replace(
+            self, trace=trace, sent=tuple(self.sent[index] for index in kept), start=tuple(map(tuple, start)), changes=tuple(map(tuple, changes))
+        )
 
     @property
     def end(self) -> tuple[tuple[Content, ...], ...]:
@@ -76,74 +98,44 @@ def follow(program, inputs: Sequence, machine: Link | Machine = Link(1.0, 0.0), 
 
     What a rank had at first and neither sends nor keeps does not count: a buffer made for a
     result is empty until something comes, and so is one of zeros that never leaves its rank.
+    Numbers that the program makes itself, such as a count, are nobody's and do not show.
 
     Raises ValueError for a program whose messages depend on the numbers in its tensors (or
     multiplies them, or takes their minimum, which zeros would hide), and for more than 1,024 runs.
     """
     inputs = [entry if isinstance(entry, tuple) else (entry,) for entry in inputs]
-    floating = any(tensor.is_floating_point() for entry in inputs for tensor, _ in _tensors(entry))
-    plain = _Watch(len(inputs))
-    run = simulate(plain.watched(program), inputs, machine, watch=plain)
-    cells = [_cells(rank, entry, plain.cuts(), chunks, floating, len(inputs)) for rank, entry in enumerate(inputs)]
-    columns = _columns(program, cells)
-    if (runs := sum(map(len, cells))) > MOST_RUNS:
-        raise ValueError(
-            f"follow() would run the program {runs:,} times, once for each chunk of each rank: "
-            f"give fewer ranks, or chunks= (at most {MOST_RUNS:,} in all)."
-        )
-    lit = [(rank, number) for rank in range(len(inputs)) for number in range(len(cells[rank]))]
-    watches = [_Watch(len(inputs), cells, each) for each in lit]
-    for watch in watches:
-        simulate(watch.watched(program), inputs, machine, trace=False, watch=watch)
-    start, sent, changes = _put_together(run.trace, cells, lit, [watch.events for watch in watches])
-    zeros = _zeros(inputs, cells)
-    start, changes = _without_what_never_counts(start, sent, changes, zeros)
-    return Followed(run.trace, columns, *_frozen(start, sent, changes))
+    floating = any(tensor.is_floating_point() for entry in inputs for tensor, _ in tensors_of(entry))
+    plain = Watch(len(inputs))
+    with unwritten_memory_shows():
+        run = simulate(plain.watched(program), inputs, machine, watch=plain)
+        own = plain.own_tensors(floating)
+        cells = [
+            cells_of(rank, entry, plain.cuts(own), chunks, floating, len(inputs)) for rank, entry in enumerate(inputs)
+        ]
+        columns = _columns(program, cells)
+        if (runs := sum(map(len, cells))) > MOST_RUNS:
+            raise ValueError(
+                f"follow() would run the program {runs:,} times, once for each chunk of each rank: "
+                f"give fewer ranks, or chunks= (at most {MOST_RUNS:,} in all)."
+            )
+        own = own.cut(sum(count for _, count in columns), plain.cuts(own), chunks, len(inputs))
+        lit = [(rank, number) for rank in range(len(inputs)) for number in range(len(cells[rank]))]
+        watches = [Watch(len(inputs), cells, each, own) for each in (None, *lit)]
+        for watch in watches:
+            simulate(watch.watched(program), inputs, machine, trace=False, watch=watch)
+    places = [_room(columns, own, len(each)) for each in cells]
+    start, sent, changes = _put_together(run.trace, cells, places, lit, _differences([watch.events for watch in watches]))
+    hidden = _never_changing(columns, own, changes)
+    start, changes = _without_what_never_counts(start, sent, changes, _zeros(inputs, cells), columns, hidden)
+    start, changes = _without_places(start, changes, columns, hidden)
+    shown = tuple(column for index, column in enumerate(columns) if index not in hidden)
+    return Followed(run.trace, shown + own.columns, *_frozen(start, sent, changes), columns, len(own.columns))
 
 
-# -- the chunks ----------------------------------------------------------------
+# -- the columns ---------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Cell:
-    """A chunk of a rank: of which tensor of its arguments, from which element to which."""
-
-    argument: int
-    tensor: int
-    first: int
-    last: int
-
-
-def _tensors(entry):
-    """The tensors among a rank's arguments, with (argument, whether it is one of a list)."""
-    for argument, value in enumerate(entry):
-        if isinstance(value, torch.Tensor):
-            yield value, (argument, False)
-        elif isinstance(value, tuple | list):
-            yield from ((tensor, (argument, True)) for tensor in value if isinstance(tensor, torch.Tensor))
-
-
-def _cells(rank, entry, cuts, chunks, floating, size) -> list[_Cell]:
-    cells = []
-    for index, (tensor, (argument, listed)) in enumerate(_tensors(entry)):
-        if not tensor.numel() or tensor.is_floating_point() != floating:
-            continue
-        if not tensor.is_contiguous():
-            raise ValueError(f"follow() was given a tensor on rank {rank} that lies scattered in memory; give x.contiguous().")
-        here = _parts(tensor.numel(), chunks) if chunks else cuts.get((index, tensor.numel()))
-        if not here:
-            here = set() if listed else _parts(tensor.numel(), size)
-        borders = sorted({0, tensor.numel(), *here})
-        cells += [_Cell(argument, index, first, last) for first, last in zip(borders, borders[1:])]
-    return cells
-
-
-def _parts(count, parts) -> set[int]:
-    whole, more = divmod(count, parts)
-    return {part * whole + min(part, more) for part in range(parts)}
-
-
-def _columns(program, cells):
+def _columns(program, cells: list[list[Cell]]):
     """(name, number of chunks) of each argument; every rank has the same, or the rank with most decides."""
     widest = max(cells, key=len, default=[])
     counts = Counter(cell.argument for cell in widest)
@@ -165,104 +157,48 @@ def _names(program) -> list[str]:
     return [each.name for each in parameters if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]
 
 
-# -- one run, watched ----------------------------------------------------------
+def _room(columns, own: Own, arguments: int) -> int:
+    """How many places a rank has: where the program has no tensors of its own, those of its arguments."""
+    counts = [count for _, count in columns + own.columns]
+    return sum(counts) if own.columns else arguments
 
 
-class _Watch:
-    """Notes what comes where during one simulated run, with ones in one chunk and zeros elsewhere."""
-
-    def __init__(self, size, cells=None, lit=None):
-        self.tensors = [None] * size
-        self.lit_tensors = [()] * size  # by rank, the tensors that are followed, each with its chunks
-        self.cells, self.lit = cells, lit
-        self.touched = [set() for _ in range(size)]
-        self.events = []
-
-    def watched(self, program):
-        def run(*arguments):
-            rank = arguments[-1].get_rank()
-            self.tensors[rank] = [tensor for tensor, _ in _tensors(arguments[:-1])]
-            if self.cells is not None:
-                self._light(rank)
-            result = program(*arguments)
-            if self.cells is not None:
-                self._look(rank, float("inf"))
-            return result
-
-        return run
-
-    def _light(self, rank):
-        cells = self.cells[rank]
-        places = {}
-        for number, cell in enumerate(cells):
-            places.setdefault(cell.tensor, []).append((number, cell.first))
-        self.lit_tensors[rank] = [(self.tensors[rank][index].view(-1), where) for index, where in places.items()]
-        for tensor, _ in self.lit_tensors[rank]:
-            tensor.zero_()
-        if self.lit[0] == rank:
-            cell = cells[self.lit[1]]
-            self.tensors[rank][cell.tensor].view(-1)[cell.first : cell.last] = 1
-
-    def cuts(self) -> dict[tuple[int, int], set[int]]:
-        """By tensor and its length, the elements at which messages of any rank begin and end."""
-        cuts = {}
-        for rank, touched in enumerate(self.touched):
-            for index, element in touched:
-                cuts.setdefault((index, self.tensors[rank][index].numel()), set()).add(element)
-        return cuts
-
-    # -- called by the simulator
-
-    def before_wait(self, rank, now):
-        if self.cells is not None:
-            self._look(rank, now)
-
-    def on_message(self, message, sent, received):
-        if self.cells is None:
-            self._touch(message.src, sent)
-            self._touch(message.dst, received)
-            return
-        self._look(message.src, message.send_posted)
-        self._look(message.dst, message.recv_posted)
-        values = sent.reshape(-1).tolist()
-        values = {place: value for place, value in enumerate(values) if value} if any(values) else {}
-        arrived = [
-            (number, cell.first - first)
-            for tensor, first, last in self._places(message.dst, received)
-            for number, cell in enumerate(self.cells[message.dst])
-            if cell.tensor == tensor and first <= cell.first < last
-        ]
-        self.events.append((message, arrived, sent.numel(), values))
-
-    def _places(self, rank, part):
-        """The tensors of the rank in which `part` lies, and its first and last element there."""
-        for index, tensor in enumerate(self.tensors[rank]):
-            if tensor.untyped_storage().data_ptr() == part.untyped_storage().data_ptr():
-                first = part.storage_offset() - tensor.storage_offset()
-                yield index, first, first + part.numel()
-
-    def _touch(self, rank, part):
-        for index, first, last in self._places(rank, part):
-            last = min(last, self.tensors[rank][index].numel())
-            if 0 <= first < last:
-                self.touched[rank] |= {(index, first), (index, last)}
-
-    def _look(self, rank, now):
-        held = {}
-        for tensor, places in self.lit_tensors[rank]:
-            values = tensor.tolist()
-            if any(values):  # most are all zeros, which costs nothing more
-                held.update((number, values[first]) for number, first in places if values[first])
-        self.events.append((rank, now, held))
+def _never_changing(columns, own: Own, changes) -> set[int]:
+    """The arguments, by number, whose places never change, where there is something else to look at."""
+    if not own.columns:
+        return set()
+    changed = {place for each in changes for _, place, _ in each}
+    return {index for index in range(len(columns)) if not changed & _places_of(columns, {index})}
 
 
 # -- all runs together ---------------------------------------------------------
 
 
-def _put_together(trace, cells, lit, runs):
-    """From what each run found, what each rank held at first, and what each message carried and changed."""
+def _differences(runs):
+    """What each run found beyond the first one, in which nothing is lit: its events with the differences of the values."""
+    if len({len(run) for run in runs}) > 1:
+        raise _depends_on_numbers()
+    for dark, *found in zip(*runs):
+        if len({_shape(each) for each in (dark, *found)}) > 1:
+            raise _depends_on_numbers()
+        yield [(*each[:-1], _beyond(dark[-1], each[-1])) for each in found]
+
+
+def _beyond(dark: dict, values: dict) -> dict:
+    """Of each place, by how much its value differs; memory that nobody has written to holds the same in both, or nan."""
+    return {
+        place: value - dark.get(place, 0)
+        for place, value in values.items()
+        if value != dark.get(place, 0) and not value - dark.get(place, 0) != value - dark.get(place, 0)
+    }
+
+
+def _put_together(trace, cells, places, lit, events):
+    """From what the runs found, what each rank held at first, and what each message carried and changed."""
     place = {_key(message): index for index, message in enumerate(trace)}
-    held = [[((rank, number, 1),) for number in range(len(each))] for rank, each in enumerate(cells)]
+    held = [
+        [((rank, number, 1),) if number < len(each) else () for number in range(places[rank])] for rank, each in enumerate(cells)
+    ]
     start = [list(each) for each in held]
     sent = [()] * len(trace)
     changes = []  # (time, in which order found, message that caused it or -1, rank, chunk, content)
@@ -273,15 +209,11 @@ def _put_together(trace, cells, lit, runs):
             held[rank][number] = content
             changes.append((time, len(changes), cause, rank, number, content))
 
-    if len({len(run) for run in runs}) > 1:
-        raise _depends_on_numbers()
-    for found in zip(*runs):
-        if len({_shape(each) for each in found}) > 1:
-            raise _depends_on_numbers()
+    for found in events:
         if isinstance(found[0][0], int):  # a rank looked at
             rank, now, _ = found[0]
             cause = max((each for each in over[rank] if each[0] <= now * (1 + 1e-12)), default=(0, 0, -1))[2]
-            contents = _contents(len(cells[rank]), lit, [values for _, _, values in found])
+            contents = _contents(places[rank], lit, [values for _, _, values in found])
             for number, content in enumerate(contents):
                 change(now, cause, rank, number, content)
         else:
@@ -332,24 +264,37 @@ def _zeros(inputs, cells) -> set[tuple[int, int]]:
     """The chunks that the inputs give as zeros."""
     zeros = set()
     for rank, entry in enumerate(inputs):
-        tensors = [tensor for tensor, _ in _tensors(entry)]
+        tensors = [tensor for tensor, _ in tensors_of(entry)]
         for number, cell in enumerate(cells[rank]):
             if not tensors[cell.tensor].view(-1)[cell.first : cell.last].any():
                 zeros.add((rank, number))
     return zeros
 
 
-def _without_what_never_counts(start, sent, changes, zeros):
-    """What a rank had at first, never sent and did not keep (or had as zeros) is nothing."""
+def _without_what_never_counts(start, sent, changes, zeros, columns, hidden):
+    """What a rank had at first, never sent and did not keep (or had as zeros) is nothing.
+
+    It keeps what is in its tensors in the end, those that are hidden left out. A copy in a tensor of the program's own says
+    nothing by itself: where something else is written there later, it was only room.
+    """
+    arguments, unseen = sum(count for _, count in columns), _places_of(columns, hidden)
     last = {(rank, number): content for rank, each in enumerate(start) for number, content in enumerate(each)}
+    had = {(rank, number) for rank, each in enumerate(start) for number, content in enumerate(each) if number < arguments}
     elsewhere = {origin[:2] for contents in sent for content in contents for origin in content}
     for rank, number, content in (each for changed in changes for each in changed):
         last[rank, number] = content
-        elsewhere |= {origin[:2] for origin in content if origin[:2] != (rank, number)}
+        if number < arguments:
+            elsewhere |= {origin[:2] for origin in content if origin[:2] != (rank, number)}
+        else:
+            elsewhere |= {origin[:2] for origin in content if origin[0] != rank}
+    for (_, number), content in last.items():
+        if number >= arguments:
+            elsewhere |= {origin[:2] for origin in content} - zeros
     nothing = {
         place
-        for place, content in last.items()
-        if place not in elsewhere and (place in zeros or place not in {origin[:2] for origin in content})
+        for place in had
+        if place not in elsewhere
+        and (place in zeros or place[1] in unseen or place not in {origin[:2] for origin in last[place]})
     }
 
     def without(content):
@@ -357,6 +302,26 @@ def _without_what_never_counts(start, sent, changes, zeros):
 
     start = [[without(content) for content in each] for each in start]
     changes = [[(rank, number, without(content)) for rank, number, content in each] for each in changes]
+    return start, changes
+
+
+def _places_of(columns, chosen) -> set[int]:
+    """The places of the chosen columns, which are given by number."""
+    places, first = set(), 0
+    for index, (_, count) in enumerate(columns):
+        places |= set(range(first, first + count)) if index in chosen else set()
+        first += count
+    return places
+
+
+def _without_places(start, changes, columns, hidden):
+    """The places of hidden columns left out, and the others numbered anew."""
+    gone = _places_of(columns, hidden)
+    start = [[content for place, content in enumerate(each) if place not in gone] for each in start]
+    changes = [
+        [(rank, place - sum(each < place for each in gone), content) for rank, place, content in each if place not in gone]
+        for each in changes
+    ]
     return start, changes
 
 

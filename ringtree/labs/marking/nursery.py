@@ -18,7 +18,7 @@ import torch
 from ringtree.algorithms import ring_all_reduce
 from ringtree.cost import Link
 from ringtree.labs.forbidding import without_ready_made
-from ringtree.labs.judging import unwritten_memory_shows
+from ringtree.simulated.torch_modes import unwritten_memory_shows
 from ringtree.labs.marking.cells import run_cells
 from ringtree.labs.marking.fence import fence
 from ringtree.labs.marking.verdict import verdict_on
