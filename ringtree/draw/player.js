@@ -205,6 +205,7 @@
       const size = where.length;
       if (data.layout === "row") return Math.min(0.62 * length, data.height - 60);
       if (data.layout === "tree") return data.both ? 0.16 * length : 0;
+      if (data.layout === "grid") return length > 1.5 * data.apart ? 0.34 * length : data.both ? 0.16 * length : 0;
       // Between neighbours, clockwise, the way lies on the circle; past others it keeps to the inside.
       const steps = (dst - src + size) % size, back = size - steps;
       if (steps === 1 && size > 2) return Math.tan(Math.PI / size / 2) * length;

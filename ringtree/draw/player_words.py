@@ -26,13 +26,20 @@ class Shown:
             return
         self.start = followed.start
         self.columns, self.letters, first = [], {}, 0
+        several = len(followed.sources) > 1
         for _, count in followed.sources:
-            self.letters.update(enumerate(_letters_of(count, count > 1 or len(followed.sources) > 1), len(self.letters)))
+            # where arguments are left out, a letter must say by itself which chunk it is
+            before = len(self.letters) if followed.own and several else 0
+            names = _letters_of(before + count, count > 1 or several)[before:]
+            self.letters.update(enumerate(names, len(self.letters)))
         self.source = followed.sources[0][0]
         arguments = followed.columns[: len(followed.columns) - followed.own]
         for index, (name, count) in enumerate(followed.columns):
             several = count > 1 or index < len(arguments) > 1
-            self.columns.append((name, _letters_of(count, several), first))
+            letters = _letters_of(count, several)
+            if index >= len(arguments) and several and count not in {of_one for _, of_one in followed.sources}:
+                letters = [str(number) for number in range(1, count + 1)]  # its parts are no argument's chunks
+            self.columns.append((name, letters, first))
             first += count
         self.first_of_their_own = sum(count for _, count in arguments)
         filled = [sum(bool(held[place]) for held in self.start if place < len(held)) for place in range(first)]
@@ -44,7 +51,8 @@ class Shown:
         every = [content for held in self.start for content in held]
         every += [content for changed in followed.changes for *_, content in changed]
         every += [content for contents in followed.sent for content in contents]
-        self.slots = sorted({rank for content in every for rank, *_ in content})
+        every = [_by_rank(content) for content in every]
+        self.slots = sorted({rank for content in every for rank, _ in content})
         self.mode = "sum" if any(len(content) > 1 for content in every) else "move"
 
     def number(self, content) -> int:
@@ -59,7 +67,7 @@ class Shown:
         letters = self.name(content)
         if self.mode == "move" and content:
             letters = f"{content[0][0]}{letters}"
-        return [letters, [[rank, times] for rank, _, times in content]]
+        return [letters, [list(each) for each in _by_rank(content)]]
 
     def name(self, content) -> str:
         """The chunk's letter; of a mixture of chunks, all their letters."""
@@ -81,7 +89,7 @@ class Shown:
         """Contents in words: those of the same ranks together."""
         by_ranks = defaultdict(list)
         for content in contents:
-            by_ranks[tuple((rank, times) for rank, _, times in content)].append(self.name(content))
+            by_ranks[_by_rank(content)].append(self.name(content))
         return ", ".join(
             f"{_letters(names) or self.source} of {self.ranks(ranks)}" if ranks else "nothing"
             for ranks, names in by_ranks.items()
@@ -106,6 +114,14 @@ class Shown:
         cell = 100 if text else max(16, min(44, room // count))
         columns = [[name, [""] * len(letters) if text else letters, first] for name, letters, first in self.columns]
         return {"mode": self.mode, "slots": self.slots, "columns": columns, "cell": cell, "row": 32 if self.size <= 10 else 25}
+
+
+def _by_rank(content) -> tuple[tuple[int, int], ...]:
+    """(rank, how often) of each rank that is in a content, whichever of its chunks it is."""
+    times = {}
+    for rank, _, often in content:
+        times[rank] = max(often, times.get(rank, 0))
+    return tuple(sorted(times.items()))
 
 
 def _neighbours(first: int, last: int) -> str:
@@ -153,7 +169,7 @@ def _places(held, shown: Shown) -> str:
     for name, letters, first in shown.columns:
         here = [(place, held[place]) for place in range(first, first + len(letters)) if place in held]
         at_home = [content for place, content in here if content and shown.at_home(place, content)]
-        prefix = f"{name} " if len(shown.columns) > 1 else ""
+        prefix = f"{name} " if len(shown.columns) > 1 and letters[0] else ""
         if at_home:
             said.append(prefix + shown.say(at_home))
         for place, content in here:

@@ -109,9 +109,12 @@ class Lab:
         case = next(case for case in exercise.cases() if case.size == NEEDED and case.nbytes)
         program = program_of(learners(name, self._namespace), case, exercise)
         try:
-            return _picture(program, case, exercise, f"{name}, {case}")
+            figure = _picture(program, case, exercise, f"{name}, {case}")
         except Exception as error:
             raise CheckFailed(f"{name}, {case}, cannot be drawn: {told(name, error)}") from None
+        if figure is None:
+            raise CheckFailed(f"{name}, {case}: there is nothing to draw, since no message of its own brings a number")
+        return figure
 
     def hint(self, name, level=None):
         """Show the hints for `name`, folded; or one of them, counted from 1."""
@@ -177,7 +180,10 @@ def _show(verdict, exercise):
 
 
 def _picture(program, case, exercise, title):
-    """Where every chunk goes, in the step player; of a training, when each rank computes, and which collectives it calls."""
+    """Where every chunk goes, in the step player; of a training, when each rank computes, and which collectives it calls.
+
+    None where there is nothing to see: no message of the learner's own that carries something, and nobody who computes.
+    """
     from ringtree.draw import player, timeline
     from ringtree.simulated import follow, simulate
     from ringtree.simulated.dist import of_a_collective
@@ -185,8 +191,11 @@ def _picture(program, case, exercise, title):
     if exercise.harness:
         trace = simulate(program, list(case.given), case.machine, autograd=True).trace
         messages = [each for each in trace if not of_a_collective(each)]
+        if not messages and not any(span.kind == "compute" for span in trace.spans):
+            return None
         return timeline(Trace(messages, size=trace.size, spans=trace.spans, calls=trace.calls, label=trace.label), title=title)
-    return player(follow(program, list(case.given)), title=title)
+    followed = follow(program, list(case.given)).without(of_a_collective)
+    return player(followed, layout=None, title=title) if any(map(any, followed.sent)) else None
 
 
 class _Folded:

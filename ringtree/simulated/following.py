@@ -5,15 +5,17 @@
     followed.end[0][1]          # and after it: chunk 1 of rank 0, of rank 1, of rank 2, of rank 3
 
 Nothing is told to it about the program. It is found out as one finds out which switch
-belongs to which lamp: the program is simulated once for each chunk of each rank, with ones in
-that chunk and zeros in every other. Where something else than zero turns up, in a message
-or on a rank, that chunk has contributed. So it works for whatever moves, adds or averages
-numbers or takes their maximum, and shows a mistake as it is: a chunk that was added twice
-turns up as 2.
+belongs to which lamp: the program is simulated once with zeros everywhere, and once for each
+chunk of each rank, with ones in that chunk and zeros in every other. Where the two differ, in a
+message or on a rank, that chunk has contributed. So it works for programs that move, add or average
+numbers or take their maximum, and shows a mistake as it is: a chunk that was added twice
+turns up as 2. Where a message seems to carry nothing, since zeros hide a product, the program is
+simulated once more for each chunk, with the numbers given and 1 added to those of the chunk.
 """
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -22,7 +24,7 @@ from dataclasses import dataclass, replace
 from ringtree.cost import Link, Machine
 from ringtree.simulated.simulation import simulate
 from ringtree.simulated.torch_modes import unwritten_memory_shows
-from ringtree.simulated.watching import Cell, Own, Watch, cells_of, tensors_of
+from ringtree.simulated.watching import Beside, Cell, Own, Watch, cells_of, tensors_of
 from ringtree.trace import Message, Trace
 
 __all__ = ["Followed", "follow"]
@@ -69,7 +71,11 @@ class Followed:
                 for rank, chunk, content in changed:
                     start[rank][chunk] = content
         return replace(
-            self, trace=trace, sent=tuple(self.sent[index] for index in kept), start=tuple(map(tuple, start)), changes=tuple(map(tuple, changes))
+            self,
+            trace=trace,
+            sent=tuple(self.sent[index] for index in kept),
+            start=tuple(map(tuple, start)),
+            changes=tuple(map(tuple, changes)),
         )
 
     @property
@@ -93,15 +99,15 @@ def follow(program, inputs: Sequence, machine: Link | Machine = Link(1.0, 0.0), 
     and dtypes, and where no floating-point tensor is among them, tensors of whole numbers are
     followed. Take small ones: the program runs once for each chunk of each rank.
     chunks: into how many parts to cut each tensor (as `tensor_split` does). Left out, a
-    tensor is cut where its messages begin and end, or into as many parts as there are ranks
-    where none does; a tensor in a list is one chunk.
+    tensor is cut where its messages begin and end, or where those of a tensor of its length do; where
+    none does, a matrix is cut by its rows, and another tensor into as many parts as there are ranks; a
+    tensor in a list is one chunk.
 
     What a rank had at first and neither sends nor keeps does not count: a buffer made for a
     result is empty until something comes, and so is one of zeros that never leaves its rank.
     Numbers that the program makes itself, such as a count, are nobody's and do not show.
 
-    Raises ValueError for a program whose messages depend on the numbers in its tensors (or
-    multiplies them, or takes their minimum, which zeros would hide), and for more than 1,024 runs.
+    Raises ValueError for a program whose messages depend on the numbers in its tensors, and for more than 1,024 runs.
     """
     inputs = [entry if isinstance(entry, tuple) else (entry,) for entry in inputs]
     floating = any(tensor.is_floating_point() for entry in inputs for tensor, _ in tensors_of(entry))
@@ -109,9 +115,7 @@ def follow(program, inputs: Sequence, machine: Link | Machine = Link(1.0, 0.0), 
     with unwritten_memory_shows():
         run = simulate(plain.watched(program), inputs, machine, watch=plain)
         own = plain.own_tensors(floating)
-        cells = [
-            cells_of(rank, entry, plain.cuts(own), chunks, floating, len(inputs)) for rank, entry in enumerate(inputs)
-        ]
+        cells = [cells_of(rank, entry, plain.cuts(own), chunks, floating, len(inputs)) for rank, entry in enumerate(inputs)]
         columns = _columns(program, cells)
         if (runs := sum(map(len, cells))) > MOST_RUNS:
             raise ValueError(
@@ -119,17 +123,33 @@ def follow(program, inputs: Sequence, machine: Link | Machine = Link(1.0, 0.0), 
                 f"give fewer ranks, or chunks= (at most {MOST_RUNS:,} in all)."
             )
         own = own.cut(sum(count for _, count in columns), plain.cuts(own), chunks, len(inputs))
-        lit = [(rank, number) for rank in range(len(inputs)) for number in range(len(cells[rank]))]
-        watches = [Watch(len(inputs), cells, each, own) for each in (None, *lit)]
-        for watch in watches:
-            simulate(watch.watched(program), inputs, machine, trace=False, watch=watch)
-    places = [_room(columns, own, len(each)) for each in cells]
-    start, sent, changes = _put_together(run.trace, cells, places, lit, _differences([watch.events for watch in watches]))
+        held = start, sent, changes = _probed(program, inputs, machine, run.trace, cells, columns, own, Watch)
+        if any(() in each for each in sent):  # zeros may have hidden what is multiplied
+            with contextlib.suppress(Exception):  # on other numbers it may do anything
+                held = max(held, _probed(program, inputs, machine, run.trace, cells, columns, own, Beside), key=_known)
+    start, sent, changes = held
     hidden = _never_changing(columns, own, changes)
     start, changes = _without_what_never_counts(start, sent, changes, _zeros(inputs, cells), columns, hidden)
+    start, changes, own_columns = _joined(start, changes, columns, own)
     start, changes = _without_places(start, changes, columns, hidden)
     shown = tuple(column for index, column in enumerate(columns) if index not in hidden)
-    return Followed(run.trace, shown + own.columns, *_frozen(start, sent, changes), columns, len(own.columns))
+    return Followed(run.trace, shown + own_columns, *_frozen(start, sent, changes), columns, len(own_columns))
+
+
+def _probed(program, inputs, machine, trace, cells, columns, own, watch):
+    """What each rank held at first, what each message carried and what it changed, by one run for each chunk of each rank."""
+    lit = [(rank, number) for rank in range(len(inputs)) for number in range(len(cells[rank]))]
+    watches = [watch(len(inputs), cells, each, own) for each in (None, *lit)]
+    for each in watches:
+        simulate(each.watched(program), inputs, machine, trace=False, watch=each)
+    places = [_room(columns, own, len(each)) for each in cells]
+    return _put_together(trace, cells, places, lit, _differences([each.events for each in watches], watch.zeros))
+
+
+def _known(held) -> int:
+    """In how many parts of messages something is known to lie."""
+    _, sent, _ = held
+    return sum(content != () for contents in sent for content in contents)
 
 
 # -- the columns ---------------------------------------------------------------
@@ -174,30 +194,35 @@ def _never_changing(columns, own: Own, changes) -> set[int]:
 # -- all runs together ---------------------------------------------------------
 
 
-def _differences(runs):
-    """What each run found beyond the first one, in which nothing is lit: its events with the differences of the values."""
+def _differences(runs, counted):
+    """What each run found beyond the first one, in which nothing is lit: its events with the differences of the values.
+
+    counted: whether a difference says how often a chunk is there; otherwise each counts once.
+    """
     if len({len(run) for run in runs}) > 1:
         raise _depends_on_numbers()
     for dark, *found in zip(*runs):
         if len({_shape(each) for each in (dark, *found)}) > 1:
             raise _depends_on_numbers()
-        yield [(*each[:-1], _beyond(dark[-1], each[-1])) for each in found]
+        yield [(*each[:-1], _beyond(dark[-1], each[-1], counted)) for each in found]
 
 
-def _beyond(dark: dict, values: dict) -> dict:
+def _beyond(dark: dict, values: dict, counted: bool) -> dict:
     """Of each place, by how much its value differs; memory that nobody has written to holds the same in both, or nan."""
-    return {
-        place: value - dark.get(place, 0)
-        for place, value in values.items()
-        if value != dark.get(place, 0) and not value - dark.get(place, 0) != value - dark.get(place, 0)
-    }
+    found = {}
+    for place in values.keys() | dark.keys():
+        by = values.get(place, 0) - dark.get(place, 0)
+        if by and by == by:
+            found[place] = by if counted else 1
+    return found
 
 
 def _put_together(trace, cells, places, lit, events):
     """From what the runs found, what each rank held at first, and what each message carried and changed."""
     place = {_key(message): index for index, message in enumerate(trace)}
     held = [
-        [((rank, number, 1),) if number < len(each) else () for number in range(places[rank])] for rank, each in enumerate(cells)
+        [((rank, number, 1),) if number < len(each) else () for number in range(places[rank])]
+        for rank, each in enumerate(cells)
     ]
     start = [list(each) for each in held]
     sent = [()] * len(trace)
@@ -218,7 +243,9 @@ def _put_together(trace, cells, places, lit, events):
                 change(now, cause, rank, number, content)
         else:
             message, arrived, count, _ = found[0]
-            cause = place[_key(message)]
+            cause = place.get(_key(message))
+            if cause is None or trace[cause].nbytes != message.nbytes:
+                raise _depends_on_numbers()
             contents = _contents(count, lit, [values for *_, values in found])
             sent[cause] = tuple(content for at, content in enumerate(contents) if not at or content != contents[at - 1])
             for number, at in arrived:
@@ -323,6 +350,29 @@ def _without_places(start, changes, columns, hidden):
         for each in changes
     ]
     return start, changes
+
+
+def _joined(start, changes, columns, own):
+    """Neighbouring elements in which the same lies on every rank, at all times, are one chunk: where the program's own were
+    followed element by element. Returns also their columns."""
+    first = sum(count for _, count in columns)
+    new, shown = list(range(first)), []  # by place, its number among those that are kept, or None
+    differs = set()
+    for rank, each in enumerate(start):
+        now = dict(enumerate(each))
+        for changed in [(), *changes]:
+            now.update((place, content) for other, place, content in changed if other == rank)
+            differs |= {place for place in range(first + 1, len(each)) if now[place] != now[place - 1]}
+    for index, (name, count) in enumerate(own.columns):
+        kept = [place for place in range(first, first + count) if place == first or index not in own.single or place in differs]
+        new += [
+            len(new) - new.count(None) + kept.index(place) if place in kept else None for place in range(first, first + count)
+        ]
+        shown.append((name, len(kept)))
+        first += count
+    start = [[content for place, content in enumerate(each) if new[place] is not None] for each in start]
+    changes = [[(rank, new[place], content) for rank, place, content in each if new[place] is not None] for each in changes]
+    return start, changes, tuple(shown)
 
 
 def _frozen(start, sent, changes):

@@ -17,6 +17,8 @@ import torch
 from ringtree.simulated.dist import of_a_collective
 
 NOT_THEIRS = os.path.dirname(os.path.dirname(__file__)), torch.__path__[0]  # files whose variables are no program's
+MOST_ROWS = 16  # of a matrix that is cut by its rows, where no message says how
+MOST_ELEMENTS = 64  # of a tensor of the program's own that is followed element by element
 NAMELESS = "returned"  # a tensor that a program returns and gives no name
 
 
@@ -50,15 +52,16 @@ def cells_of(rank, entry, cuts, chunks, floating, size) -> list[Cell]:
             continue
         if not tensor.is_contiguous():
             raise ValueError(f"follow() was given a tensor on rank {rank} that lies scattered in memory; give x.contiguous().")
-        borders = _borders(tensor.numel(), cuts, (index, tensor.numel()), listed, chunks, size)
+        rows = len(tensor) if tensor.dim() > 1 and len(tensor) <= MOST_ROWS else size
+        borders = _borders(tensor.numel(), cuts, (index, tensor.numel()), listed, chunks, rows)
         cells += [Cell(argument, index, first, last) for first, last in zip(borders, borders[1:])]
     return cells
 
 
-def _borders(count, cuts, name, listed, chunks, size) -> list[int]:
+def _borders(count, cuts, name, listed, chunks, number) -> list[int]:
     here = parts(count, chunks) if chunks else cuts.get(name) or (set() if listed else cuts.get(count))
     if not here:
-        here = set() if listed else parts(count, size)
+        here = set() if listed else parts(count, number)
     return sorted({0, count, *here})
 
 
@@ -75,32 +78,37 @@ class Own:
     """The tensors of the program's own that are followed: {variable: by rank, the numbers of elements of its tensors}.
 
     lists: the variables that are lists of tensors. columns: (name, number of chunks), once they are cut; places: by rank,
-    (place, variable, number of the tensor in it, first element).
+    (place, variable, number of the tensor in it, first element). single: the columns, by number, in which each element is a
+    chunk, since they are as long as no argument.
     """
 
     lengths: dict = field(default_factory=dict)
     lists: frozenset = frozenset()
     columns: tuple = ()
     places: tuple = ()
+    single: frozenset = frozenset()
+    answer: str | None = None  # the variable that is returned
 
     def cut(self, first, cuts, chunks, size) -> Own:
         """The same with columns of chunks, whose places are numbered from `first` on."""
-        columns, places = [], [[] for _ in range(size)]
+        columns, places, single = [], [[] for _ in range(size)], set()
         for name, by_rank in self.lengths.items():
             most = 0
             for rank, lengths in enumerate(by_rank):
-                begins = [
-                    (index, begin)
-                    for index, count in enumerate(lengths)
-                    if count
-                    for begin in _borders(count, cuts, (name, index, count), name in self.lists, chunks, size)[:-1]
-                ]
+                begins = []
+                for index, count in enumerate(lengths):
+                    if name not in self.lists and not chunks and count not in cuts and count <= MOST_ELEMENTS:
+                        begins += [(index, begin) for begin in range(count)]
+                        single.add(len(columns))
+                    elif count:
+                        borders = _borders(count, cuts, (name, index, count), name in self.lists, chunks, size)
+                        begins += [(index, begin) for begin in borders[:-1]]
                 places[rank] += [(first + at, name, *begin) for at, begin in enumerate(begins)]
                 most = max(most, len(begins))
             if most:
                 columns.append((name, most))
                 first += most
-        return Own(self.lengths, self.lists, tuple(columns), tuple(map(tuple, places)))
+        return Own(self.lengths, self.lists, tuple(columns), tuple(map(tuple, places)), frozenset(single), self.answer)
 
 
 def _storage(tensor) -> int:
@@ -140,6 +148,8 @@ class Watch:
     out how the tensors are cut and which of the program's own there are.
     """
 
+    zeros = True
+
     def __init__(self, size, cells=None, lit=None, own=None):
         self.tensors = [None] * size
         self.lit_tensors = [()] * size  # by rank, the arguments that are followed, each with its chunks
@@ -147,7 +157,7 @@ class Watch:
         self.own = own or Own()
         self.homes = [None] * size  # by rank, the greenlet in which it runs
         self.variables = [{} for _ in range(size)]  # by rank, the program's own, as they were found last
-        self.returned = [None] * size
+        self.returned, self.results = [None] * size, [None] * size  # by rank, the name of its answer; the answer
         self.codes = [None] * size  # by rank, the outermost function of the program's own
         self.used = {}  # the variables from which messages are sent, in order
         self.lengths = {}  # by variable and rank, the most elements of its tensors
@@ -179,24 +189,31 @@ class Watch:
             places.setdefault(cell.tensor, []).append((number, cell.first))
         self.lit_tensors[rank] = [(self.tensors[rank][index].view(-1), where) for index, where in places.items()]
         for tensor, _ in self.lit_tensors[rank]:
-            tensor.zero_()
+            if self.zeros:
+                tensor.zero_()
         if self.lit is not None and self.lit[0] == rank:
             cell = cells[self.lit[1]]
-            self.tensors[rank][cell.tensor].view(-1)[cell.first : cell.last] = 1
+            self.tensors[rank][cell.tensor].view(-1)[cell.first : cell.last] += 1
 
     # -- what the first run finds out
 
     def own_tensors(self, floating) -> Own:
         """The program's own that are to be followed: first what it returns, then those from which it sends."""
-        names = [name for name, _ in filter(None, self.returned)]
-        names = list(dict.fromkeys([*names, *self.used]))
         sizes = range(len(self.tensors))
+        if names := [each for each in self.returned if each]:
+            answer = max(names, key=lambda name: (name != NAMELESS, names.count(name)))
+            for rank in sizes:
+                self.lengths.pop((answer, rank), None)
+                self._measure(rank, answer, self.results[rank])
+            self.used = {answer: True} | self.used
+        names = list(self.used)
         lengths = {
             name: [[count for _, count in sorted(self.lengths.get((name, rank), {}).items())] for rank in sizes]
             for name in names
             if self.kinds.get(name) == floating
         }
-        return Own(lengths, frozenset(name for name in lengths if self.listed[name]))
+        answer = answer if any(self.returned) else None
+        return Own(lengths, frozenset(name for name in lengths if self.listed[name]), answer=answer)
 
     def cuts(self, own) -> dict:
         """Elements at which messages of any rank begin and end.
@@ -324,15 +341,12 @@ class Watch:
     def _note_returned(self, rank, result):
         """Under which name a rank knows what it returned, where that is no argument."""
         tensors = [each for each in _as_tensors(result) if each.numel()]
+        self.results[rank] = result
+        if self.own.answer:
+            self.variables[rank][self.own.answer] = result
         given = {_storage(each) for each in self.tensors[rank] if each.numel()}
-        if not tensors or {_storage(each) for each in tensors} <= given:
-            return
-        name = self._name_of(rank, result, tensors)
-        self.returned[rank] = name, result
-        self.variables[rank][name] = result
-        if self.cells is None:
-            self.lengths.pop((name, rank), None)
-            self._measure(rank, name, result)
+        if tensors and not {_storage(each) for each in tensors} <= given:
+            self.returned[rank] = self._name_of(rank, result, tensors)
 
     def _name_of(self, rank, result, tensors):
         same = [name for name, value in self.variables[rank].items() if value is result]
@@ -346,10 +360,13 @@ class Watch:
         return held[0][0] if held and _elements(held[0][1]) == _elements(result) else NAMELESS
 
     def _tensor(self, rank, name, index):
+        """A tensor of the program's own, as it is now; None where the variable has none, or an argument."""
         tensors = _as_tensors(self.variables[rank].get(name))
-        if index < len(tensors) and tensors[index].numel() == self.own.lengths[name][rank][index]:
-            return tensors[index]
-        return None
+        if index >= len(tensors):
+            return None
+        final = self.homes[rank] is None and name == self.own.answer
+        given = any(_storage(each) == _storage(tensors[index]) for each in self.tensors[rank])
+        return tensors[index] if final or not given else None
 
     def _look(self, rank, now):
         held = {}
@@ -364,9 +381,15 @@ class Watch:
                     tensor = self._tensor(rank, name, index)
                     seen[name, index] = None if tensor is None else tensor.detach().reshape(-1).tolist()
                 values = seen[name, index]
-                if values is not None and values[first]:
+                if values is not None and first < len(values) and values[first]:
                     held[place] = values[first]
         self.events.append((rank, now, held))
+
+
+class Beside(Watch):
+    """The same with the numbers given in the place of zeros."""
+
+    zeros = False
 
 
 _RUN = next(each for each in Watch.watched.__code__.co_consts if hasattr(each, "co_code"))
