@@ -239,13 +239,13 @@
         if (alike) box(total / 2 - 24, 20, contents[0]);
         return total;
       }
-      const letters = sum && described[0][0] ? 14 : 0, one = letters + (sum ? 20 : 24), total = contents.length * (one + 2) - 2;
+      const longest = Math.max(...described.map((each) => each[0].length)), letters = sum && longest ? 5 + 9 * longest : 0, one = letters + (sum ? 20 : 24), total = contents.length * (one + 2) - 2;
       if (sum) rim(total + 6);
       else svg(chip, "rect", { x: -total / 2, y: -9, width: total, height: 18, rx: 3, class: "rt-paper-fill" });
       contents.forEach((content, index) => {
         const x = index * (one + 2) - total / 2;
         box(x + letters, one - letters, content);
-        if (letters) text(x + 7, described[index][0]);
+        if (letters) text(x + letters / 2, described[index][0]);
       });
       return total;
     }

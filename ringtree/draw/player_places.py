@@ -90,7 +90,7 @@ def _row(size, width, radius, longest):
 
 def _grid(size, columns, width, radius):
     step = min(120, (width - 2 * radius - 40) / (columns - 1))
-    left, top = (width - (columns - 1) * step) / 2, radius + 20
+    left, top = (width - (columns - 1) * step) / 2, radius + 34
     places = [(left + rank % columns * step, top + rank // columns * step) for rank in range(size)]
     return places, 2 * top + (size // columns - 1) * step, min(radius, max(8, step / 2 - 6))
 
