@@ -10,7 +10,7 @@ from functools import partial
 
 import torch
 
-from ringtree.labs.comparing import difference, parts
+from ringtree.labs.comparing import difference, factor, factor_text, given_text, parts
 from ringtree.labs.exercise import Answer, Case, CheckFailed, Run
 from ringtree.labs.forbidding import Forbidden, without, without_ready_made
 from ringtree.labs.patches import put_back
@@ -21,6 +21,7 @@ from ringtree.units import count_text
 
 NOT_THEIRS = os.path.dirname(os.path.dirname(__file__)), torch.__path__[0]  # files whose lines are no learner's
 
+NOT_OF_NUMBERS = ProgramError, CheckFailed, NotImplementedError, Forbidden, MemoryError  # errors whatever a rank is given
 NOT_OURS = "Default process group has not been initialized", "Invalid ``op``"  # torch's own, where no ranks are
 
 
@@ -28,7 +29,8 @@ NOT_OURS = "Default process group has not been initialized", "Invalid ``op``"  #
 class Verdict:
     """What came of it. wrong: what is wrong, or "" where the answer is right. runs: how many were made. level: 0 where it is
     right, 1, 2 … for the levels above; None where it is wrong. more: what the next level asks, and what was counted.
-    case: the smallest that ended with something wrong, and program: the function as it was run there, for whoever draws it."""
+    case: the smallest that ended with something wrong, and program: the function as it was run there, for whoever draws it.
+    tried: what `judge` takes as `only` to run the same once more."""
 
     wrong: str
     runs: int
@@ -36,25 +38,28 @@ class Verdict:
     more: str = ""
     case: Case | None = None
     program: object = None
+    tried: object = None
 
 
-def judge(name, function, exercise, seconds=10.0):
+def judge(name, function, exercise, seconds=10.0, only=None):
     """Try `function` on all cases of `exercise`; returns a Verdict. seconds: of real time, for all of it; one run has half of
-    that at least, for a right answer on a busy machine."""
+    that at least, for a right answer on a busy machine. only: one of its cases or questions, to try that alone."""
     with put_back():
         if isinstance(exercise, Answer):
-            return _judge_answer(name, function, exercise, seconds)
+            return _judge_answer(name, function, exercise, seconds, only)
         with _one_thread():
-            return _judge_program(name, function, exercise, seconds)
+            return _judge_program(name, function, exercise, seconds, only)
 
 
-def _judge_program(name, function, exercise, seconds):
+def _judge_program(name, function, exercise, seconds, only):
     deadline = time.monotonic() + seconds
     runs, cases = [], list(exercise.cases())
     again = next((number for number, case in enumerate(cases) if case.size > 2), 0)
     # One more run finds a function that remembers; and by Gloo's rules a batch gives a list of as many works as it has messages.
     tried = [(case, "nccl") for case in cases]
     tried.insert(again + 1, (cases[again], "gloo"))
+    if only is not None:
+        tried = [only]
     for case, rules in tried:
         program, where = program_of(function, case, exercise), f"{name}, {case}{', run once more' if rules == 'gloo' else ''}"
         kept, returned = [None] * case.size, [None] * case.size
@@ -71,17 +76,24 @@ def _judge_program(name, function, exercise, seconds):
                 )
         except TimeIsUp:  # between two steps, where the simulator cannot say which rank was running
             wrong = f"{where}: it had not ended when its time was up: does it loop?"
-            return Verdict(wrong, len(runs))
+            return Verdict(wrong, len(runs), tried=(case, rules))
         except KeyboardInterrupt:  # the learner's own
             raise
         except BaseException as error:
-            return Verdict(f"{where}: {told(name, error)}", len(runs))
+            given = "" if isinstance(error, NOT_OF_NUMBERS) else f"\n  {given_text(case.given)}"
+            return Verdict(f"{where}: {told(name, error)}{given}", len(runs), tried=(case, rules))
         run = Run(case, program, simulation, kept, returned, exercise.harness is not None)
         if wrong := _mistake(run, exercise) or exercise.also and exercise.also(run) or _from_nowhere(run, exercise):
-            return Verdict(f"{where}: {wrong}.", len(runs), case=case, program=program)
+            return Verdict(f"{where}: {_with_a_stop(wrong)}", len(runs), case=case, program=program, tried=(case, rules))
         runs.append(run)
-    level, more = _level(exercise, runs)
+    level, more = _level(exercise, runs) if only is None else (None, "")
     return Verdict("", len(runs), level, more)
+
+
+def _with_a_stop(sentence):
+    """The sentence with its full stop; what follows on lines of its own has none."""
+    first, *others = sentence.split("\n")
+    return "\n".join([f"{first}.", *others])
 
 
 def program_of(function, case, exercise):
@@ -144,9 +156,9 @@ def _mistake(run, exercise):
         said, place = found
         later = [other for other in range(rank + 1, case.size) if wanted[other] is not None]
         others = [other for other in later if difference(run.outputs[other], wanted[other])]
-        reason = _reason(run, exercise, rank, place) if place else None
+        reason = _factor(run, wanted) or _reason(run, exercise, rank, place) if place else None
         also = f"; {count_text(len(others), 'other rank')} wrong too" if others else ""
-        return f"rank {rank} {said}{f': {reason}' if reason else ''}{also}"
+        return f"rank {rank} {said}{f': {reason}' if reason else ''}{also}\n  {given_text(case.given)}"
     if exercise.keeps:
         for rank, given in enumerate(case.given):
             if difference(list(run.kept[rank]), list(given if isinstance(given, tuple) else [given])):
@@ -173,6 +185,11 @@ def _changed(value):
     if isinstance(value, list | tuple):
         return type(value)(map(_changed, value))
     return 2 * value + 1 if isinstance(value, torch.Tensor) and value.dtype is not torch.bool else value
+
+
+def _factor(run, wanted):
+    found = factor(run.outputs, wanted)
+    return None if found is None else factor_text(found, run.case.size)
 
 
 def _reason(run, exercise, rank, place):
@@ -209,10 +226,11 @@ def _level(exercise, runs):
     return len(exercise.levels), ""
 
 
-def _judge_answer(name, function, exercise, seconds):
+def _judge_answer(name, function, exercise, seconds, only):
     deadline, levels = time.monotonic() + seconds, len(exercise.levels)
     runs, reached, more = 0, levels, ""
-    for question in sorted(exercise.questions(), key=lambda each: each.level):
+    questions = [only] if only is not None else exercise.questions()
+    for question in sorted(questions, key=lambda each: each.level):
         if question.level > reached:
             break
         try:
@@ -228,8 +246,8 @@ def _judge_answer(name, function, exercise, seconds):
             raise
         except BaseException as error:
             wrong = told(name, error)
-        if wrong and question.level == 0:
-            return Verdict(f"{name}, {question.says}: {wrong}", runs)
+        if wrong and (question.level == 0 or only is not None):
+            return Verdict(f"{name}, {question.says}: {wrong}", runs, tried=question)
         if wrong:
             reached, more = question.level - 1, f"Not yet {exercise.levels[question.level - 1].name}: {question.says}: {wrong}"
         runs += 1
