@@ -153,21 +153,39 @@ def parts(program, case, rank, place):
 MOST_FACTOR = 64  # so large may a number be by which an answer is too large or too small
 
 
-def factor(answers, wanted) -> Fraction | None:
+def factor(answers, wanted, size) -> Fraction | None:
     """By which one number everything that was returned differs from what was wanted; None where there is no such number.
 
-    answers, wanted: by rank. A factor is a whole number, one over it, or a fraction of numbers up to that of the ranks.
+    answers, wanted: of the ranks that count, of `size` in all. A factor is a whole number, one over it, or a fraction of numbers
+    up to that of the ranks. One number alone may be so by chance: then only a factor that has to do with the ranks counts.
     """
     pairs = [pair for answer, other in zip(answers, wanted) if other is not None for pair in _pairs(answer, other)]
-    if (None, None) in pairs or len({abs(should) for _, should in pairs if should}) < 2:
+    if (None, None) in pairs or not pairs:
         return None
     has, should = max(pairs, key=lambda pair: abs(pair[1]))
-    if not has or not math.isfinite(has / should):
+    if not has or not should or not math.isfinite(has / should):
         return None
     found = Fraction(has / should).limit_denominator(MOST_FACTOR)
-    simple = 1 in (found.numerator, found.denominator) or max(found.numerator, found.denominator) <= len(wanted)
+    parts = found.numerator, found.denominator
+    simple = 1 in parts or max(parts) <= size
+    if len({abs(should) for _, should in pairs if should}) < 2:
+        simple = size > 1 and size in parts and max(parts) <= size
     near = all(math.isclose(has, found * should, rel_tol=1e-4, abs_tol=1e-6) for has, should in pairs)
     return found if near and simple and found != 1 and 0 < found <= MOST_FACTOR else None
+
+
+def factor_text(found: Fraction, size: int, what="everything is") -> str:
+    """The factor in words, and what it may have to do with the number of ranks."""
+    if found.denominator == 1:
+        times = "twice" if found == 2 else f"{found} times"
+    else:
+        times = "half of" if found == Fraction(1, 2) else f"{found} of"
+    ranks = f"there {'is' if size == 1 else 'are'} {count_text(size, 'rank')}"
+    if found.numerator == size > 1:
+        ranks += ", and a division by their number seems to be missing"
+    elif found.denominator == size > 1:
+        ranks += ", and something seems to be divided by their number that should not be"
+    return f"{what} {times} what it should be; {ranks}"
 
 
 def _pairs(answer, wanted):
@@ -182,20 +200,6 @@ def _pairs(answer, wanted):
         yield from zip(answer.detach().reshape(-1).tolist(), wanted.reshape(-1).tolist())
     else:
         yield None, None
-
-
-def factor_text(found: Fraction, size: int) -> str:
-    """The factor in words, and what it may have to do with the number of ranks."""
-    if found.numerator > 1:
-        times = "twice" if found == 2 else f"{found} times" if found.denominator == 1 else f"{found} of"
-    else:
-        times = "half of" if found.denominator == 2 else f"{found} of"
-    ranks = f"there {'is' if size == 1 else 'are'} {count_text(size, 'rank')}"
-    if found == size:
-        ranks += ": has a division by their number been left out?"
-    elif found == Fraction(1, size):
-        ranks += ": has it been divided by their number once too often?"
-    return f"everything is {times} what it should be; {ranks}"
 
 
 GIVEN = 400  # characters on what the ranks were given

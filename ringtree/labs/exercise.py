@@ -79,6 +79,7 @@ class Run:
         self.case, self.trace, self.makespan = case, simulation.trace, simulation.makespan
         self.kept, self.outputs = kept, outputs  # by rank: the arguments as the function left them, and what it returned
         self._program, self._autograd = program, autograd
+        self.function = getattr(program, "of", program)  # the learner's own, without its harness
 
     @cached_property
     def rounds(self) -> int:

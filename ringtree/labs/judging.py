@@ -106,6 +106,7 @@ def program_of(function, case, exercise):
     def program(*arguments):
         return called(*arguments, **_anew(case.options))
 
+    program.of = function  # the learner's own, for an exercise that looks at it by itself
     if not exercise.harness:
         program.__wrapped__ = function  # whose arguments have names
     return program
@@ -156,7 +157,7 @@ def _mistake(run, exercise):
         said, place = found
         later = [other for other in range(rank + 1, case.size) if wanted[other] is not None]
         others = [other for other in later if difference(run.outputs[other], wanted[other])]
-        reason = _factor(run, wanted) or _reason(run, exercise, rank, place) if place else None
+        reason = _factor(run, wanted, rank, place) or _reason(run, exercise, rank, place) if place else None
         also = f"; {count_text(len(others), 'other rank')} wrong too" if others else ""
         return f"rank {rank} {said}{f': {reason}' if reason else ''}{also}\n  {given_text(case.given)}"
     if exercise.keeps:
@@ -187,14 +188,27 @@ def _changed(value):
     return 2 * value + 1 if isinstance(value, torch.Tensor) and value.dtype is not torch.bool else value
 
 
-def _factor(run, wanted):
-    found = factor(run.outputs, wanted)
-    return None if found is None else factor_text(found, run.case.size)
+def _factor(run, wanted, rank, place):
+    """The one number by which everything is too large or too small, or what this rank returned, or the tensor that differs
+    first: in words, or None."""
+    size, answer, other = run.case.size, run.outputs[rank], wanted[rank]
+    if found := factor(run.outputs, wanted, size):
+        return factor_text(found, size)
+    if found := factor([answer], [other], size):
+        return factor_text(found, size, f"all that rank {rank} returned is")
+    for each in place[0]:
+        answer, other = answer[each], other[each]
+    found = factor([answer], [other], size)
+    return factor_text(found, size, "this is") if found else None
 
 
 def _reason(run, exercise, rank, place):
     if exercise.tells:
-        return exercise.tells(run, rank, place[1])
+        try:
+            with contextlib.redirect_stdout(None):
+                return exercise.tells(run, rank, place[1])
+        except Exception:  # it may have run the function on other numbers, where it may do anything
+            return None
     if not exercise.adds:
         return None
 
