@@ -182,9 +182,9 @@ def factor_text(found: Fraction, size: int, what="everything is") -> str:
         times = "half of" if found == Fraction(1, 2) else f"{found} of"
     ranks = f"there {'is' if size == 1 else 'are'} {count_text(size, 'rank')}"
     if found.numerator == size > 1:
-        ranks += ", and a division by their number seems to be missing"
+        ranks += ", as if it were multiplied by their number, or not divided by it"
     elif found.denominator == size > 1:
-        ranks += ", and something seems to be divided by their number that should not be"
+        ranks += ", as if it were divided by their number"
     return f"{what} {times} what it should be; {ranks}"
 
 

@@ -157,7 +157,7 @@ def _mistake(run, exercise):
         said, place = found
         later = [other for other in range(rank + 1, case.size) if wanted[other] is not None]
         others = [other for other in later if difference(run.outputs[other], wanted[other])]
-        reason = _factor(run, wanted, rank, place) or _reason(run, exercise, rank, place) if place else None
+        reason = _reason(run, exercise, wanted, rank, place) if place else None
         also = f"; {count_text(len(others), 'other rank')} wrong too" if others else ""
         return f"rank {rank} {said}{f': {reason}' if reason else ''}{also}\n  {given_text(case.given)}"
     if exercise.keeps:
@@ -188,30 +188,32 @@ def _changed(value):
     return 2 * value + 1 if isinstance(value, torch.Tensor) and value.dtype is not torch.bool else value
 
 
-def _factor(run, wanted, rank, place):
-    """The one number by which everything is too large or too small, or what this rank returned, or the tensor that differs
-    first: in words, or None."""
-    size, answer, other = run.case.size, run.outputs[rank], wanted[rank]
+def _reason(run, exercise, wanted, rank, place):
+    """Why an element of a rank's answer is wrong, in words: by a factor, as its exercise tells, or by the parts of a sum; or None."""
+    size, (way, element) = run.case.size, place
     if found := factor(run.outputs, wanted, size):
         return factor_text(found, size)
-    if found := factor([answer], [other], size):
+    if found := factor([run.outputs[rank]], [wanted[rank]], size):
         return factor_text(found, size, f"all that rank {rank} returned is")
-    for each in place[0]:
+    if exercise.tells and (said := _told_by(exercise, run, rank, element)):
+        return said
+    answer, other = run.outputs[rank], wanted[rank]
+    for each in way:
         answer, other = answer[each], other[each]
-    found = factor([answer], [other], size)
-    return factor_text(found, size, "this is") if found else None
+    if found := factor([answer], [other], size):
+        return factor_text(found, size, "this is")
+    return _parts(run, exercise, rank, place) if exercise.adds and not exercise.tells else None
 
 
-def _reason(run, exercise, rank, place):
-    if exercise.tells:
-        try:
-            with contextlib.redirect_stdout(None):
-                return exercise.tells(run, rank, place[1])
-        except Exception:  # it may have run the function on other numbers, where it may do anything
-            return None
-    if not exercise.adds:
+def _told_by(exercise, run, rank, element):
+    try:
+        with contextlib.redirect_stdout(None):
+            return exercise.tells(run, rank, element)
+    except Exception:  # it may have run the function on other numbers, where it may do anything
         return None
 
+
+def _parts(run, exercise, rank, place):
     def outputs(given):
         with _conditions(exercise), contextlib.redirect_stdout(None):  # on other numbers than those that are shown
             machine, autograd = run.case.machine, exercise.harness is not None

@@ -207,7 +207,7 @@ WRONG = {
         ),
         "the sum for the mean": (
             AVERAGE.replace("        flat /= dist.get_world_size()\n", ""),
-            "everything is twice what it should be; there are 2 ranks, and a division",
+            "everything is twice what it should be; there are 2 ranks, as if it were multiplied",
         ),
         "divided by one too many": (
             AVERAGE.replace("dist.get_world_size()", "(dist.get_world_size() + 1)"),
@@ -301,7 +301,7 @@ WRONG = {
     "overlapped": {
         "the sum for the mean": (
             OVERLAPPED.replace("            flat /= dist.get_world_size()\n", ""),
-            "rank 0 has as gradient of layer 0 in step 1 .*: this is twice what it should be; there are 2 ranks, and a division",
+            "rank 0 has as gradient of layer 0 in step 1 .*: this is twice what it should be; there are 2 ranks, as if it were multiplied",
         ),
         "after the backward pass": (AFTER, "Not yet within the target: .*from the first start to the last end"),
         "waits in the hook": (
