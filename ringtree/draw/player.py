@@ -19,6 +19,7 @@ from ringtree.draw.player_words import Shown, caption, change_text, message_text
 from ringtree.draw.style import rank_colour
 from ringtree.errors import UsageError
 from ringtree.trace import Message, Trace
+from ringtree.units import count_text
 
 if TYPE_CHECKING:  # what makes a Followed needs torch, which takes its time to load
     from ringtree.simulated.following import Followed
@@ -240,4 +241,6 @@ def _alt(trace: Trace, layout: str, title: str) -> str:
     """Counts are of the program, not of the machine, so the sentence stays the same on every run."""
     shape = {"ring": "in a ring", "row": "in a row", "tree": "as a tree", "grid": "on a grid"}[layout]
     what = title.strip().rstrip(".:")
-    return f"{what + ': ' if what else ''}{trace.size} ranks {shape} exchange {len(trace)} messages, step by step."
+    return (
+        f"{what + ': ' if what else ''}{trace.size} ranks {shape} exchange {count_text(len(trace), 'message')}, step by step."
+    )

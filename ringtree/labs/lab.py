@@ -20,6 +20,7 @@ from ringtree.labs import exercises, marks
 from ringtree.labs.examination import Examination, learners
 from ringtree.labs.exercise import CheckFailed
 from ringtree.labs.judging import judge, program_of, told
+from ringtree.labs.patches import put_back
 from ringtree.live import cluster
 from ringtree.live.cells import say
 from ringtree.trace import Trace
@@ -291,14 +292,15 @@ def _picture(program, case, exercise, title):
     from ringtree.simulated import follow, simulate
     from ringtree.simulated.dist import of_a_collective
 
-    if exercise.harness:
+    with put_back():
+        if not exercise.harness:
+            followed = follow(program, list(case.given)).without(of_a_collective)
+            return player(followed, layout=None, title=title) if any(map(any, followed.sent)) else None
         trace = simulate(program, list(case.given), case.machine, autograd=True).trace
-        messages = [each for each in trace if not of_a_collective(each)]
-        if not messages and not any(span.kind == "compute" for span in trace.spans):
-            return None
-        return timeline(Trace(messages, size=trace.size, spans=trace.spans, calls=trace.calls, label=trace.label), title=title)
-    followed = follow(program, list(case.given)).without(of_a_collective)
-    return player(followed, layout=None, title=title) if any(map(any, followed.sent)) else None
+    messages = [each for each in trace if not of_a_collective(each)]
+    if not messages and not any(span.kind == "compute" for span in trace.spans):
+        return None
+    return timeline(Trace(messages, size=trace.size, spans=trace.spans, calls=trace.calls, label=trace.label), title=title)
 
 
 class _Folded:

@@ -169,6 +169,13 @@ def test_where_nothing_of_the_learners_own_travels_nothing_is_drawn(what):
     assert drawn(lab, name, ANSWERS[lab].WRONG[name][answer][0]) is None
 
 
+def test_what_a_function_replaces_is_put_back_after_it_was_drawn():
+    before = torch.equal
+    text = ANSWERS["ring-all-reduce"].WRONG["ring_all_reduce"]["another equality"][0]
+    assert drawn("ring-all-reduce", "ring_all_reduce", text) is None
+    assert torch.equal is before
+
+
 # -- the same case again, and marks
 
 

@@ -351,7 +351,7 @@ def test_marks_survive_and_only_rise(opened, tmp_path):
     opened("deadlock-clinic", SHIFT).check("shift")
     again = opened("deadlock-clinic", "def shift(x, dist):\n    return x")
     complaint(again, "shift")
-    assert repr(again).splitlines()[1] == "✓ shift"
+    assert repr(again).splitlines()[1] == "✓ shift: once right, but not as the cell stands"
     assert marks.read("deadlock-clinic") == {"shift": 0}
     shown = labs.progress(tmp_path)
     assert "Deadlock clinic          ○ · · · ·" in repr(shown)
