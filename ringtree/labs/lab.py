@@ -94,7 +94,8 @@ class Lab:
             self._failed = verdict.tried and (name, verdict.tried)
             marks.note_failed(self.name, name)
             _show_below(verdict, exercise)
-            raise CheckFailed(verdict.wrong)
+            again = "" if verdict.case is None else "\n  lab.again() runs this case once more."
+            raise CheckFailed(f"{verdict.wrong}{again}")
         if exercise.live:
             try:
                 self._live(name, exercise)

@@ -204,7 +204,7 @@ def test_again_runs_the_case_that_failed_and_its_prints_have_their_ranks(clinic,
     clinic._namespace.run(WRONG_WAY.replace("    return got", "    print('got', got.tolist())\n    return got"))
     with pytest.raises(CheckFailed) as second:
         clinic.again()
-    assert str(second.value) == str(first.value)  # the same numbers
+    assert str(first.value) == f"{second.value}\n  lab.again() runs this case once more."  # so it has the same numbers
     printed = capsys.readouterr().out.splitlines()
     assert len(printed) == 3 and all(re.fullmatch(r"\[rank [0-2]\] got \[-?\d+\.0, -?\d+\.0\]", line) for line in printed)
     clinic._namespace.run(RIGHT)
