@@ -141,7 +141,85 @@ def _returned_names(code) -> set[str]:
 # -- one run, watched ----------------------------------------------------------
 
 
-class Watch:
+class Variables:
+    """The variables of a program's functions on each rank, found by looking at where the rank is.
+
+    own: the program's own tensors to look at. measuring: whether it is still to be found out which there are.
+    """
+
+    def __init__(self, size, own, measuring):
+        self.tensors = [None] * size  # by rank, those among its arguments
+        self.own, self.measuring = own or Own(), measuring
+        self.homes = [None] * size  # by rank, the greenlet in which it runs
+        self.variables = [{} for _ in range(size)]  # by rank, the program's own, as they were found last
+        self.returned, self.results = [None] * size, [None] * size  # by rank, the name of its answer; the answer
+        self.codes = [None] * size  # by rank, the outermost function of the program's own
+        self.lengths = {}  # by variable and rank, the most elements of its tensors
+        self.kinds, self.listed = {}, {}  # by variable, whether it holds fractions; whether it is a list
+
+    def _find_variables(self, rank):
+        """Look at the variables of the program's functions, where it is: the outermost function's come first."""
+        home = self.homes[rank]
+        if home is None or not self.measuring and self.own.places == ():
+            return
+        frame = sys._getframe() if home is greenlet.getcurrent() else home.gr_frame
+        frames = []
+        while frame is not None and frame.f_code is not _RUN:
+            if not frame.f_code.co_filename.startswith(NOT_THEIRS):
+                frames.append(frame)
+            frame = frame.f_back
+        found = {}
+        for frame in reversed(frames):
+            for name, value in frame.f_locals.items():
+                if name not in found and _as_tensors(value):
+                    # a list in the place of a loop's variable may change while it is looked at again
+                    found[name] = list(value) if isinstance(value, list) else value
+        if frames:
+            self.codes[rank] = frames[-1].f_code
+        self.variables[rank] |= found
+        if self.measuring:
+            for name, value in found.items():
+                self._measure(rank, name, value)
+
+    def _measure(self, rank, name, value):
+        lengths = self.lengths.setdefault((name, rank), {})
+        for index, tensor in enumerate(_as_tensors(value)):
+            lengths[index] = max(lengths.get(index, 0), tensor.numel())
+            self.kinds.setdefault(name, tensor.is_floating_point())
+        self.listed.setdefault(name, not isinstance(value, torch.Tensor))
+
+    def _note_returned(self, rank, result):
+        """Under which name a rank knows what it returned, where that is no argument."""
+        tensors = [each for each in _as_tensors(result) if each.numel()]
+        self.results[rank] = result
+        if self.own.answer:
+            self.variables[rank][self.own.answer] = result
+        given = {_storage(each) for each in self.tensors[rank] if each.numel()}
+        if tensors and not {_storage(each) for each in tensors} <= given:
+            self.returned[rank] = self._name_of(rank, result, tensors)
+
+    def _name_of(self, rank, result, tensors):
+        same = [name for name, value in self.variables[rank].items() if value is result]
+        if same:
+            return same[0]
+        code = self.codes[rank]
+        names = _returned_names(code) if code else set()
+        if len(names) == 1:
+            return names.pop()
+        held = self._holding(rank, tensors[0])
+        return held[0][0] if held and _elements(held[0][1]) == _elements(result) else NAMELESS
+
+    def _holding(self, rank, part):
+        """The variable in which `part` lies: of several the one with the most elements, and of these the outermost."""
+        found = [
+            (name, value)
+            for name, value in self.variables[rank].items()
+            if any(each.numel() and _storage(each) == _storage(part) for each in _as_tensors(value))
+        ]
+        return [max(found, key=lambda each: _elements(each[1]))] if found else []
+
+
+class Watch(Variables):
     """Notes what comes where during one simulated run, with ones in one chunk and zeros elsewhere.
 
     lit: that chunk, as (rank, number); None for none. own: the program's own tensors to look at. Without cells it only finds
@@ -151,17 +229,10 @@ class Watch:
     zeros = True
 
     def __init__(self, size, cells=None, lit=None, own=None):
-        self.tensors = [None] * size
+        super().__init__(size, own, measuring=cells is None)
         self.lit_tensors = [()] * size  # by rank, the arguments that are followed, each with its chunks
         self.cells, self.lit = cells, lit
-        self.own = own or Own()
-        self.homes = [None] * size  # by rank, the greenlet in which it runs
-        self.variables = [{} for _ in range(size)]  # by rank, the program's own, as they were found last
-        self.returned, self.results = [None] * size, [None] * size  # by rank, the name of its answer; the answer
-        self.codes = [None] * size  # by rank, the outermost function of the program's own
         self.used = {}  # the variables from which messages are sent, in order
-        self.lengths = {}  # by variable and rank, the most elements of its tensors
-        self.kinds, self.listed = {}, {}  # by variable, whether it holds fractions; whether it is a list
         self.touched = [set() for _ in range(size)]
         self.touched_own = set()
         self.events = []
@@ -295,69 +366,6 @@ class Watch:
                     self.touched_own |= {(name, index, count, first), (name, index, count, last)}
                     if sends:
                         self.used[name] = True
-
-    def _holding(self, rank, part):
-        """The variable in which `part` lies: of several the one with the most elements, and of these the outermost."""
-        found = [
-            (name, value)
-            for name, value in self.variables[rank].items()
-            if any(each.numel() and _storage(each) == _storage(part) for each in _as_tensors(value))
-        ]
-        return [max(found, key=lambda each: _elements(each[1]))] if found else []
-
-    # -- the program's variables
-
-    def _find_variables(self, rank):
-        """Look at the variables of the program's functions, where it is: the outermost function's come first."""
-        home = self.homes[rank]
-        if home is None or self.own.places == () and self.cells is not None:
-            return
-        frame = sys._getframe() if home is greenlet.getcurrent() else home.gr_frame
-        frames = []
-        while frame is not None and frame.f_code is not _RUN:
-            if not frame.f_code.co_filename.startswith(NOT_THEIRS):
-                frames.append(frame)
-            frame = frame.f_back
-        found = {}
-        for frame in reversed(frames):
-            for name, value in frame.f_locals.items():
-                if name not in found and _as_tensors(value):
-                    # a list in the place of a loop's variable may change while it is looked at again
-                    found[name] = list(value) if isinstance(value, list) else value
-        if frames:
-            self.codes[rank] = frames[-1].f_code
-        self.variables[rank] |= found
-        if self.cells is None:
-            for name, value in found.items():
-                self._measure(rank, name, value)
-
-    def _measure(self, rank, name, value):
-        lengths = self.lengths.setdefault((name, rank), {})
-        for index, tensor in enumerate(_as_tensors(value)):
-            lengths[index] = max(lengths.get(index, 0), tensor.numel())
-            self.kinds.setdefault(name, tensor.is_floating_point())
-        self.listed.setdefault(name, not isinstance(value, torch.Tensor))
-
-    def _note_returned(self, rank, result):
-        """Under which name a rank knows what it returned, where that is no argument."""
-        tensors = [each for each in _as_tensors(result) if each.numel()]
-        self.results[rank] = result
-        if self.own.answer:
-            self.variables[rank][self.own.answer] = result
-        given = {_storage(each) for each in self.tensors[rank] if each.numel()}
-        if tensors and not {_storage(each) for each in tensors} <= given:
-            self.returned[rank] = self._name_of(rank, result, tensors)
-
-    def _name_of(self, rank, result, tensors):
-        same = [name for name, value in self.variables[rank].items() if value is result]
-        if same:
-            return same[0]
-        code = self.codes[rank]
-        names = _returned_names(code) if code else set()
-        if len(names) == 1:
-            return names.pop()
-        held = self._holding(rank, tensors[0])
-        return held[0][0] if held and _elements(held[0][1]) == _elements(result) else NAMELESS
 
     def _tensor(self, rank, name, index):
         """A tensor of the program's own, as it is now; None where the variable has none, or an argument."""
