@@ -191,12 +191,15 @@ def _changed(value):
 def _reason(run, exercise, wanted, rank, place):
     """Why an element of a rank's answer is wrong, in words: by a factor, as its exercise tells, or by the parts of a sum; or None."""
     size, (way, element) = run.case.size, place
+    said = []
     if found := factor(run.outputs, wanted, size):
-        return factor_text(found, size)
-    if found := factor([run.outputs[rank]], [wanted[rank]], size):
-        return factor_text(found, size, f"all that rank {rank} returned is")
-    if exercise.tells and (said := _told_by(exercise, run, rank, element)):
-        return said
+        said.append(factor_text(found, size))
+    elif found := factor([run.outputs[rank]], [wanted[rank]], size):
+        said.append(factor_text(found, size, f"all that rank {rank} returned is"))
+    if exercise.tells and (told_of := _told_by(exercise, run, rank, element)):
+        said.append(told_of)
+    if said:
+        return ": ".join(said)
     answer, other = run.outputs[rank], wanted[rank]
     for each in way:
         answer, other = answer[each], other[each]
