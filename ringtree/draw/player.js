@@ -205,6 +205,7 @@
       const size = where.length;
       if (data.layout === "row") return Math.min(0.62 * length, data.height - 60);
       if (data.layout === "tree") return data.both ? 0.16 * length : 0;
+      if (data.layout === "grid") return length > 1.5 * data.apart ? 0.34 * length : data.both ? 0.16 * length : 0;
       // Between neighbours, clockwise, the way lies on the circle; past others it keeps to the inside.
       const steps = (dst - src + size) % size, back = size - steps;
       if (steps === 1 && size > 2) return Math.tan(Math.PI / size / 2) * length;
@@ -238,13 +239,13 @@
         if (alike) box(total / 2 - 24, 20, contents[0]);
         return total;
       }
-      const letters = sum && described[0][0] ? 14 : 0, one = letters + (sum ? 20 : 24), total = contents.length * (one + 2) - 2;
+      const longest = Math.max(...described.map((each) => each[0].length)), letters = sum && longest ? 5 + 9 * longest : 0, one = letters + (sum ? 20 : 24), total = contents.length * (one + 2) - 2;
       if (sum) rim(total + 6);
       else svg(chip, "rect", { x: -total / 2, y: -9, width: total, height: 18, rx: 3, class: "rt-paper-fill" });
       contents.forEach((content, index) => {
         const x = index * (one + 2) - total / 2;
         box(x + letters, one - letters, content);
-        if (letters) text(x + 7, described[index][0]);
+        if (letters) text(x + letters / 2, described[index][0]);
       });
       return total;
     }

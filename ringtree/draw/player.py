@@ -13,13 +13,14 @@ from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
-from ringtree.draw.player_places import LAYOUTS, cells, geometry
+from ringtree.draw.player_places import LAYOUTS, cells, geometry, layout_of
 from ringtree.draw.player_received import places_for_received, with_received
 from ringtree.draw.player_words import ChunkNames, caption, change_text, message_text, start_text
 from ringtree.draw.style import rank_colour
 from ringtree.errors import UsageError
 from ringtree.given import number, one_line, optional, takes, text
 from ringtree.trace import Message, Trace
+from ringtree.units import count_text
 
 if TYPE_CHECKING:  # what makes a Followed needs torch, which takes its time to load
     from ringtree.simulated.following import Followed
@@ -53,7 +54,7 @@ def player(
     run: Trace | Followed,
     followed: Followed | None = None,
     *,
-    layout: str = "ring",
+    layout: str | None = "ring",
     parents: Sequence[int | None] | None = None,
     together: float | None = None,
     title: str = "",
@@ -65,7 +66,7 @@ def player(
     live run, what `follow` found out about the same program, so that chunks can be shown;
     without it the player shows how many bytes each rank has sent and received. Where a program passes chunks on that
     never lie in its arguments, a last column shows what each rank's last message brought.
-    layout: the ranks in a "ring", a "row" or a "tree". parents: for a tree, the rank above
+    layout: the ranks in a "ring", a "row", a "tree" or a "grid"; None for the one that shows the ways of this run best. parents: for a tree, the rank above
     each rank, None for the root; left out, each rank hangs below the one it first received
     from or first sent to.
     together: seconds within which messages count as starting together, and so as one step; left
@@ -78,8 +79,8 @@ def player(
     Raises UsageError for a run without messages, for another layout, and where the trace and
     `followed` are not of the same program.
     """
-    if layout not in LAYOUTS:
-        raise UsageError(f"player() got layout={layout!r}: give one of {', '.join(map(repr, LAYOUTS))}")
+    if layout not in (None, *LAYOUTS):
+        raise UsageError(f"player() got layout={layout!r}: give one of {', '.join(map(repr, LAYOUTS))}, or None")
     if not isinstance(run, Trace):
         if not hasattr(run, "changes"):
             raise UsageError(
@@ -88,6 +89,7 @@ def player(
         run, followed = run.trace, run
     if not run:
         raise UsageError("player() was given a trace without messages: run something that sends first")
+    layout = layout or layout_of(run)
     sent, changes = _aligned(run, followed) if followed else _bytes_only(run)
     received = places_for_received(run, sent, followed.start, changes) if followed else 0
     names = ChunkNames(run, followed, received)
@@ -237,6 +239,8 @@ def _page(data: dict, rows, title: str, alt: str, chunks: bool) -> str:
 
 def _alt(trace: Trace, layout: str, title: str) -> str:
     """Counts are of the program, not of the machine, so the sentence stays the same on every run."""
-    shape = {"ring": "in a ring", "row": "in a row", "tree": "as a tree"}[layout]
+    shape = {"ring": "in a ring", "row": "in a row", "tree": "as a tree", "grid": "on a grid"}[layout]
     what = title.strip().rstrip(".:")
-    return f"{what + ': ' if what else ''}{trace.size} ranks {shape} exchange {len(trace)} messages, step by step."
+    return (
+        f"{what + ': ' if what else ''}{trace.size} ranks {shape} exchange {count_text(len(trace), 'message')}, step by step."
+    )

@@ -1,7 +1,8 @@
-"""Where the step player puts the ranks (in a ring, in a row or as a tree), and how large a rank's cells are."""
+"""Where the step player puts the ranks (in a ring, in a row, as a tree or on a grid), and how large a rank's cells are."""
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections import defaultdict
 
@@ -9,7 +10,31 @@ from ringtree.draw.player_words import ChunkNames
 from ringtree.errors import UsageError
 from ringtree.trace import Trace
 
-LAYOUTS = ("ring", "row", "tree")
+LAYOUTS = ("ring", "row", "tree", "grid")
+
+
+def layout_of(trace: Trace) -> str:
+    """Return the layout in which the ways between the ranks of a run look like what they are."""
+    size, ways = trace.size, {tuple(sorted((message.src, message.dst))) for message in trace}
+    if all(high - low == 1 for low, high in ways):
+        return "row"
+    if all(high - low in (1, size - 1) for low, high in ways):
+        return "ring"
+    if len(ways) == size - 1:
+        with contextlib.suppress(ValueError):
+            _parents(trace)
+            return "tree"
+    return "grid" if _columns(trace) else "ring"
+
+
+def _columns(trace: Trace) -> int:
+    """How many columns a grid has that the ranks fill row by row, each exchanging with its own row and column alone; 0 for none."""
+    for columns in range(trace.size // 2, 1, -1):
+        if trace.size % columns == 0 and all(
+            (message.src - message.dst) % columns == 0 or message.src // columns == message.dst // columns for message in trace
+        ):
+            return columns
+    return 0
 
 
 def geometry(trace: Trace, layout: str, parents) -> dict:
@@ -23,6 +48,10 @@ def geometry(trace: Trace, layout: str, parents) -> dict:
     elif layout == "row":
         width = max(width, 21 * size)
         places, height, radius = _row(size, width, radius, longest=max(abs(src - dst) for src, dst in wires))
+    elif layout == "grid":
+        if not (columns := _columns(trace)):
+            raise UsageError("player() finds no grid in this run: give another layout")
+        places, height, radius = _grid(size, columns, width, radius)
     else:
         above = _parents(trace) if parents is None else list(parents)
         if len(above) != size or above.count(None) != 1 or not set(above) <= {None, *range(size)}:
@@ -37,6 +66,7 @@ def geometry(trace: Trace, layout: str, parents) -> dict:
         "height": round(height),
         "radius": round(radius, 1),
         "both": both,
+        "apart": round(min((math.dist(places[src], places[dst]) for src, dst in wires), default=0), 1),
         "places": [[round(x, 1), round(y, 1)] for x, y in places],
         "wires": wires,
     }
@@ -58,6 +88,13 @@ def _row(size, width, radius, longest):
     rise = min(0.31 * (longest * step), 110) + 16
     height = 2 * max(rise, radius + 8)
     return [(radius + 4 + rank * step, height / 2) for rank in range(size)], height, radius
+
+
+def _grid(size, columns, width, radius):
+    step = min(120, (width - 2 * radius - 40) / (columns - 1))
+    left, top = (width - (columns - 1) * step) / 2, radius + 34
+    places = [(left + rank % columns * step, top + rank // columns * step) for rank in range(size)]
+    return places, 2 * top + (size // columns - 1) * step, min(radius, max(8, step / 2 - 6))
 
 
 def _parents(trace: Trace) -> list[int | None]:

@@ -26,11 +26,22 @@ class ChunkNames:
             return
         self.start = followed.start
         self.columns, self.letters, first = [], {}, 0
-        for name, count in followed.columns:
-            letters = [_letter(index) for index in range(count)] if count > 1 or len(followed.columns) > 1 else [""]
-            self.letters.update(enumerate(letters, first))
+        several = len(followed.sources) > 1
+        for _, count in followed.sources:
+            # where arguments are left out, a letter must say by itself which chunk it is
+            before = len(self.letters) if followed.own and several else 0
+            names = _letters_of(before + count, count > 1 or several)[before:]
+            self.letters.update(enumerate(names, len(self.letters)))
+        self.source = followed.sources[0][0]
+        arguments = followed.columns[: len(followed.columns) - followed.own]
+        for index, (name, count) in enumerate(followed.columns):
+            several = count > 1 or index < len(arguments) > 1
+            letters = _letters_of(count, several)
+            if index >= len(arguments) and several and count not in {of_one for _, of_one in followed.sources}:
+                letters = [str(number) for number in range(1, count + 1)]  # its parts are no argument's chunks
             self.columns.append((name, letters, first))
             first += count
+        self.first_of_their_own = sum(count for _, count in arguments)
         filled = [sum(bool(held[place]) for held in self.start if place < len(held)) for place in range(first)]
         # What is full at the start stands left of what gets filled.
         self.columns.sort(key=lambda column: -sum(filled[column[2] : column[2] + len(column[1])]))
@@ -40,7 +51,8 @@ class ChunkNames:
         every = [content for held in self.start for content in held]
         every += [content for changed in followed.changes for *_, content in changed]
         every += [content for contents in followed.sent for content in contents]
-        self.slots = sorted({rank for content in every for rank, *_ in content})
+        every = [_by_rank(content) for content in every]
+        self.slots = sorted({rank for content in every for rank, _ in content})
         self.mode = "sum" if any(len(content) > 1 for content in every) else "move"
 
     def number(self, content) -> int:
@@ -55,7 +67,7 @@ class ChunkNames:
         letters = self.name(content)
         if self.mode == "move" and content:
             letters = f"{content[0][0]}{letters}"
-        return [letters, [[rank, times] for rank, _, times in content]]
+        return [letters, [list(each) for each in _by_rank(content)]]
 
     def name(self, content) -> str:
         """The chunk's letter; of a mixture of chunks, all their letters."""
@@ -66,13 +78,20 @@ class ChunkNames:
         name, letters, first = next(each for each in self.columns if each[2] <= place < each[2] + len(each[1]))
         return f"{name} {letters[place - first]}".strip() if len(self.columns) > 1 else letters[place - first]
 
+    def at_home(self, place: int, content) -> bool:
+        """Whether all that is in a place came from the chunks of its letter: its own, or in a tensor of the program's own."""
+        if self.first_of_their_own == len(self.letters):
+            return all(chunk == place for _, chunk, _ in content)
+        _, letters, first = next(each for each in self.columns if each[2] <= place < each[2] + len(each[1]))
+        return len(letters) > 1 and self.name(content) == letters[place - first]
+
     def say(self, contents) -> str:
         """Contents in words: those of the same ranks together."""
         by_ranks = defaultdict(list)
         for content in contents:
-            by_ranks[tuple((rank, times) for rank, _, times in content)].append(self.name(content))
+            by_ranks[_by_rank(content)].append(self.name(content))
         return ", ".join(
-            f"{_letters(names) or self.columns[0][0]} of {self.ranks(ranks)}" if ranks else "nothing"
+            f"{_letters(names) or self.source} of {self.ranks(ranks)}" if ranks else "nothing"
             for ranks, names in by_ranks.items()
         )
 
@@ -89,6 +108,14 @@ class ChunkNames:
         return "+".join(f"{times}×{first}" if times > 1 else _neighbours(first, last) for first, last, times in parts)
 
 
+def _by_rank(content) -> tuple[tuple[int, int], ...]:
+    """(rank, how often) of each rank that is in a content, whichever of its chunks it is."""
+    times = {}
+    for rank, _, often in content:
+        times[rank] = max(often, times.get(rank, 0))
+    return tuple(sorted(times.items()))
+
+
 def _neighbours(first: int, last: int) -> str:
     if first == last:
         return f"{first}"
@@ -97,6 +124,10 @@ def _neighbours(first: int, last: int) -> str:
 
 def _letter(index: int) -> str:
     return ascii_lowercase[index] if index < 26 else ascii_lowercase[index // 26 - 1] + ascii_lowercase[index % 26]
+
+
+def _letters_of(count: int, several: bool) -> list[str]:
+    return [_letter(index) for index in range(count)] if several else [""] * count
 
 
 def _letters(names: list[str]) -> str:
@@ -129,8 +160,8 @@ def _places(held, names: ChunkNames) -> str:
     held, said = dict(held), []
     for name, letters, first in names.columns:
         here = [(place, held[place]) for place in range(first, first + len(letters)) if place in held]
-        at_home = [content for place, content in here if content and all(chunk == place for _, chunk, _ in content)]
-        prefix = f"{name} " if len(names.columns) > 1 else ""
+        at_home = [content for place, content in here if content and names.at_home(place, content)]
+        prefix = f"{name} " if len(names.columns) > 1 and letters[0] else ""
         if at_home:
             said.append(prefix + names.say(at_home))
         for place, content in here:

@@ -2,6 +2,7 @@
 
 import math
 import numbers
+from fractions import Fraction
 
 import torch
 
@@ -138,7 +139,7 @@ def parts(program, case, rank, place):
         if has is None or should is None:
             return None
         if 0 < has < should or has > should > 0:
-            often.append(f"rank {giver}'s counts {has / should:g} times")
+            often.append(f"rank {giver}'s part counts {has / should:g} times")
         elif has < should or has != has and should:  # nan: nothing has come
             missing.append(giver)
         elif has > should:
@@ -147,6 +148,85 @@ def parts(program, case, rank, place):
     said += often
     said += [f"the part of {_ranks(strange)} is there and should not be"] if strange else []
     return f"in element {element} {', '.join(said)}" if said else None
+
+
+MOST_FACTOR = 64  # so large may a number be by which an answer is too large or too small
+
+
+def factor(answers, wanted, size) -> Fraction | None:
+    """By which one number everything that was returned differs from what was wanted; None where there is no such number.
+
+    answers, wanted: of the ranks that count, of `size` in all. A factor is a whole number, one over it, or a fraction of numbers
+    up to that of the ranks. One number alone may be so by chance: then only a factor that has to do with the ranks counts.
+    """
+    pairs = [pair for answer, other in zip(answers, wanted) if other is not None for pair in _pairs(answer, other)]
+    if (None, None) in pairs or not pairs:
+        return None
+    has, should = max(pairs, key=lambda pair: abs(pair[1]))
+    if not has or not should or not math.isfinite(has / should):
+        return None
+    found = Fraction(has / should).limit_denominator(MOST_FACTOR)
+    parts = found.numerator, found.denominator
+    simple = 1 in parts or max(parts) <= size
+    if len({abs(should) for _, should in pairs if should}) < 2:
+        simple = size > 1 and size in parts and max(parts) <= size
+    near = all(math.isclose(has, found * should, rel_tol=1e-4, abs_tol=1e-6) for has, should in pairs)
+    return found if near and simple and found != 1 and 0 < found <= MOST_FACTOR else None
+
+
+def factor_text(found: Fraction, size: int, what="everything is") -> str:
+    """The factor in words, and what it may have to do with the number of ranks."""
+    if found.denominator == 1:
+        times = "twice" if found == 2 else f"{found} times"
+    else:
+        times = "half of" if found == Fraction(1, 2) else f"{found} of"
+    ranks = f"there {'is' if size == 1 else 'are'} {count_text(size, 'rank')}"
+    if found.numerator == size > 1:
+        ranks += ", as if it were multiplied by their number, or not divided by it"
+    elif found.denominator == size > 1:
+        ranks += ", as if it were divided by their number"
+    return f"{what} {times} what it should be; {ranks}"
+
+
+def _pairs(answer, wanted):
+    """(is, should be) of all numbers in the tensors of an answer; (None, None) where the two are not of one form."""
+    if isinstance(wanted, dict) and isinstance(answer, dict):
+        for name, other in wanted.items():
+            yield from _pairs(answer.get(name), other)
+    elif isinstance(wanted, list | tuple) and isinstance(answer, list | tuple) and len(answer) == len(wanted):
+        for one, other in zip(answer, wanted):
+            yield from _pairs(one, other)
+    elif isinstance(wanted, torch.Tensor) and isinstance(answer, torch.Tensor) and answer.shape == wanted.shape:
+        yield from zip(answer.detach().reshape(-1).tolist(), wanted.reshape(-1).tolist())
+    else:
+        yield None, None
+
+
+GIVEN = 400  # characters on what the ranks were given
+
+
+def given_text(given) -> str:
+    """What each rank was given, shortened where it is long."""
+    said, room = [], GIVEN
+    for rank, entry in enumerate(given):
+        text = f"rank {rank} {_given(entry)}"
+        room -= len(text)
+        if room < 0 and said:
+            said.append("…")
+            break
+        said.append(text)
+    return f"given: {', '.join(said)}"
+
+
+def _given(value) -> str:
+    if isinstance(value, torch.Tensor):
+        return show(value) if value.dim() else f"{_number(value.item(), 4)}"
+    if isinstance(value, tuple) and len(value) == 1:
+        return _given(value[0])
+    if isinstance(value, list | tuple):
+        parts = [_given(each) for each in value[:SHOWN]] + ["…"] * (len(value) > SHOWN)
+        return f"({', '.join(parts)})"
+    return short(value)
 
 
 def _ranks(numbers):

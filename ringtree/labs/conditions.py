@@ -6,6 +6,7 @@ import torch
 
 from ringtree.labs.forbidding import without_ready_made
 from ringtree.labs.patches import put_back
+from ringtree.simulated.torch_modes import unwritten_memory_shows
 
 
 @contextlib.contextmanager
@@ -24,14 +25,3 @@ def one_thread():
         yield
     finally:
         torch.set_num_threads(threads)
-
-
-@contextlib.contextmanager
-def unwritten_memory_shows():
-    """Fill new memory with nan, so that numbers which an earlier run left there cannot pass for results."""
-    mode = torch.get_deterministic_debug_mode()
-    torch.set_deterministic_debug_mode("warn")
-    try:
-        yield
-    finally:
-        torch.set_deterministic_debug_mode(mode)

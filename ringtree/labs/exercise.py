@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -16,7 +17,16 @@ class CheckFailed(AssertionError):
     """Says what is still wrong; a notebook shows that alone."""
 
     def _render_traceback_(self):
-        return [f"{type(self).__name__}: {self}"]
+        lines = f"{type(self).__name__}: {self}".split("\n")
+        return [part for line in lines for part in _folded(line)]
+
+
+WIDE = 110  # characters of a line, which a notebook would otherwise break in the middle of a number
+
+
+def _folded(line):
+    inside = " " * (len(line) - len(line.lstrip()) + 4)
+    return textwrap.wrap(line, WIDE, subsequent_indent=inside, break_long_words=False, break_on_hyphens=False) or [line]
 
 
 def complain(sentence):
@@ -69,6 +79,7 @@ class Run:
         self.case, self.trace, self.makespan = case, simulation.trace, simulation.makespan
         self.kept, self.outputs = kept, outputs  # by rank: the arguments as the function left them, and what it returned
         self._program, self._autograd = program, autograd
+        self.function = getattr(program, "of", program)  # the learner's own, without its harness
 
     @cached_property
     def rounds(self) -> int:

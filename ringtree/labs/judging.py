@@ -7,15 +7,17 @@ from functools import partial
 
 import torch
 
-from ringtree.labs.comparing import difference, parts
+from ringtree.labs.comparing import difference, factor, factor_text, given_text, parts
 from ringtree.labs.conditions import conditions, one_thread
 from ringtree.labs.error_text import error_text
-from ringtree.labs.exercise import Answer, Case, Run
+from ringtree.labs.exercise import Answer, Case, CheckFailed, Run
 from ringtree.labs.forbidding import Forbidden, without
 from ringtree.labs.patches import put_back
-from ringtree.simulated import simulate
+from ringtree.simulated import ProgramError, simulate
 from ringtree.simulated.deadline import Deadline, TimeIsUp
 from ringtree.units import count_text
+
+NOT_OF_NUMBERS = ProgramError, CheckFailed, NotImplementedError, Forbidden, MemoryError  # errors whatever a rank is given
 
 
 @dataclass
@@ -25,6 +27,7 @@ class Verdict:
     fault: what is wrong, in words; "" where the answer is right. runs: how many were made. level: 0 where it is right, 1, 2 …
     for the levels above; None where it is wrong. next_level: what the next level asks and what was counted, in words.
     case: the smallest that ended with a fault, and program: the function as it ran there, so that it can be drawn.
+    tried: what `judge` takes as `only` to run the same once more.
     """
 
     fault: str
@@ -33,25 +36,28 @@ class Verdict:
     next_level: str = ""
     case: Case | None = None
     program: object = None
+    tried: object = None
 
 
-def judge(name, function, exercise, seconds=10.0):
+def judge(name, function, exercise, seconds=10.0, only=None):
     """Try `function` on all cases of `exercise`; returns a Verdict. seconds: of real time, for all of it; one run has half of
-    that at least, for a right answer on a busy machine."""
+    that at least, for a right answer on a busy machine. only: one of its cases or questions, to try that alone."""
     with put_back():
         if isinstance(exercise, Answer):
-            return _judge_answer(name, function, exercise, seconds)
+            return _judge_answer(name, function, exercise, seconds, only)
         with one_thread():
-            return _judge_program(name, function, exercise, seconds)
+            return _judge_program(name, function, exercise, seconds, only)
 
 
-def _judge_program(name, function, exercise, seconds):
+def _judge_program(name, function, exercise, seconds, only):
     deadline = time.monotonic() + seconds
     runs, cases = [], list(exercise.cases())
     again = next((number for number, case in enumerate(cases) if case.size > 2), 0)
     # One more run finds a function that remembers; and by Gloo's rules a batch gives a list of as many works as it has messages.
     tried = [(case, "nccl") for case in cases]
     tried.insert(again + 1, (cases[again], "gloo"))
+    if only is not None:
+        tried = [only]
     for case, rules in tried:
         program, where = program_of(function, case, exercise), f"{name}, {case}{', run once more' if rules == 'gloo' else ''}"
         kept, returned = [None] * case.size, [None] * case.size
@@ -68,17 +74,24 @@ def _judge_program(name, function, exercise, seconds):
                 )
         except TimeIsUp:  # between two steps, where the simulator cannot say which rank was running
             wrong = f"{where}: it had not ended when its time was up: does it loop?"
-            return Verdict(wrong, len(runs))
+            return Verdict(wrong, len(runs), tried=(case, rules))
         except KeyboardInterrupt:  # the learner's own
             raise
         except BaseException as error:
-            return Verdict(f"{where}: {error_text(name, error)}", len(runs))
+            given = "" if isinstance(error, NOT_OF_NUMBERS) else f"\n  {given_text(case.given)}"
+            return Verdict(f"{where}: {error_text(name, error)}{given}", len(runs), tried=(case, rules))
         run = Run(case, program, simulation, kept, returned, exercise.harness is not None)
         if wrong := _mistake(run, exercise) or exercise.also and exercise.also(run) or _from_nowhere(run, exercise):
-            return Verdict(f"{where}: {wrong}.", len(runs), case=case, program=program)
+            return Verdict(f"{where}: {_with_a_stop(wrong)}", len(runs), case=case, program=program, tried=(case, rules))
         runs.append(run)
-    level, more = _level(exercise, runs)
+    level, more = _level(exercise, runs) if only is None else (None, "")
     return Verdict("", len(runs), level, more)
+
+
+def _with_a_stop(sentence):
+    """The sentence with its full stop; what follows on lines of its own has none."""
+    first, *others = sentence.split("\n")
+    return "\n".join([f"{first}.", *others])
 
 
 def program_of(function, case, exercise):
@@ -91,6 +104,9 @@ def program_of(function, case, exercise):
     def program(*arguments):
         return called(*arguments, **_anew(case.options))
 
+    program.of = function  # the learner's own, for an exercise that looks at it by itself
+    if not exercise.harness:
+        program.__wrapped__ = function  # whose arguments have names
     return program
 
 
@@ -121,9 +137,9 @@ def _mistake(run, exercise):
         said, place = found
         later = [other for other in range(rank + 1, case.size) if wanted[other] is not None]
         others = [other for other in later if difference(run.outputs[other], wanted[other])]
-        reason = _reason(run, exercise, rank, place) if place else None
+        reason = _reason(run, exercise, wanted, rank, place) if place else None
         also = f"; {count_text(len(others), 'other rank')} wrong too" if others else ""
-        return f"rank {rank} {said}{f': {reason}' if reason else ''}{also}"
+        return f"rank {rank} {said}{f': {reason}' if reason else ''}{also}\n  {given_text(case.given)}"
     if exercise.keeps:
         for rank, given in enumerate(case.given):
             if difference(list(run.kept[rank]), list(given if isinstance(given, tuple) else [given])):
@@ -152,12 +168,35 @@ def _changed(value):
     return 2 * value + 1 if isinstance(value, torch.Tensor) and value.dtype is not torch.bool else value
 
 
-def _reason(run, exercise, rank, place):
-    if exercise.tells:
-        return exercise.tells(run, rank, place[1])
-    if not exercise.adds:
+def _reason(run, exercise, wanted, rank, place):
+    """Why an element of a rank's answer is wrong, in words: by a factor, as its exercise tells, or by the parts of a sum; or None."""
+    size, (way, element) = run.case.size, place
+    said = []
+    if found := factor(run.outputs, wanted, size):
+        said.append(factor_text(found, size))
+    elif found := factor([run.outputs[rank]], [wanted[rank]], size):
+        said.append(factor_text(found, size, f"all that rank {rank} returned is"))
+    if exercise.tells and (told_of := _told_by(exercise, run, rank, element)):
+        said.append(told_of)
+    if said:
+        return ": ".join(said)
+    answer, other = run.outputs[rank], wanted[rank]
+    for each in way:
+        answer, other = answer[each], other[each]
+    if found := factor([answer], [other], size):
+        return factor_text(found, size, "this is")
+    return _parts(run, exercise, rank, place) if exercise.adds and not exercise.tells else None
+
+
+def _told_by(exercise, run, rank, element):
+    try:
+        with contextlib.redirect_stdout(None):
+            return exercise.tells(run, rank, element)
+    except Exception:  # it may have run the function on other numbers, where it may do anything
         return None
 
+
+def _parts(run, exercise, rank, place):
     def outputs(given):
         with conditions(exercise), contextlib.redirect_stdout(None):  # on other numbers than those that are shown
             machine, autograd = run.case.machine, exercise.harness is not None
@@ -186,10 +225,11 @@ def _level(exercise, runs):
     return len(exercise.levels), ""
 
 
-def _judge_answer(name, function, exercise, seconds):
+def _judge_answer(name, function, exercise, seconds, only):
     deadline, levels = time.monotonic() + seconds, len(exercise.levels)
     runs, reached, more = 0, levels, ""
-    for question in sorted(exercise.questions(), key=lambda each: each.level):
+    questions = [only] if only is not None else exercise.questions()
+    for question in sorted(questions, key=lambda each: each.level):
         if question.level > reached:
             break
         try:
@@ -205,8 +245,8 @@ def _judge_answer(name, function, exercise, seconds):
             raise
         except BaseException as error:
             wrong = error_text(name, error)
-        if wrong and question.level == 0:
-            return Verdict(f"{name}, {question.says}: {wrong}", runs)
+        if wrong and (question.level == 0 or only is not None):
+            return Verdict(f"{name}, {question.says}: {wrong}", runs, tried=question)
         if wrong:
             reached, more = question.level - 1, f"Not yet {exercise.levels[question.level - 1].name}: {question.says}: {wrong}"
         runs += 1

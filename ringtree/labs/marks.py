@@ -1,6 +1,6 @@
 """How far a learner has come: kept in a file beside the notebook, so that it survives restarts.
 
-The file holds all labs of its folder: {lab: {exercise: level}}. Several kernels may write it at once, and a learner may edit it.
+The file holds all labs of its folder: {lab: {exercise: level}}, and beside them what the last checks found. Several kernels may write it at once, and a learner may edit it.
 """
 
 import contextlib
@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 FILE = ".progress.json"
+CELLS = "as the cells stand"  # beside the labs: what came of the last check, and of which text of the answer
 PATIENCE = 2.0  # seconds to wait for another kernel that is writing; a stopped one must not stop this one
 
 
@@ -23,11 +24,36 @@ def read(lab: str, folder=".") -> dict:
         return {}
 
 
-def note(lab: str, exercise: str, level: int) -> None:
+def standing(lab: str, folder=".") -> dict:
+    """Return by exercise (its level at the last check, or None where that failed; the name of the code that was checked)."""
+    try:
+        noted = _parsed(Path(folder, FILE).read_bytes()).get(CELLS)
+    except (OSError, ValueError):
+        return {}
+    entries = noted.get(lab) if isinstance(noted, dict) else None
+    return {
+        exercise: tuple(entry)
+        for exercise, entry in (entries.items() if isinstance(entries, dict) else ())
+        if isinstance(entry, list) and len(entry) == 2 and isinstance(entry[0], int | None)
+    }
+
+
+def note_failed(lab: str, exercise: str) -> None:
+    """Note that an exercise that was right once is wrong as its cell stands. One that never was right has no mark to lose."""
+    if exercise in read(lab):
+        _note(lab, exercise, None, [None, ""])
+
+
+def note(lab: str, exercise: str, level: int, code: str | None = None) -> None:
     """Note that an exercise is right, and its level. A level that was reached stays, whatever is tried afterwards.
 
-    Labs and entries of other hands stay too. A file that cannot be parsed is kept under another name.
+    code: names the text of the answer, if that is to be noted too. Labs and entries of other hands stay. A file that cannot be
+    parsed is kept under another name.
     """
+    _note(lab, exercise, level, None if code is None else [level, code])
+
+
+def _note(lab: str, exercise: str, level: int | None, cell: list | None) -> None:
     with contextlib.suppress(OSError), _locked(Path(FILE)):  # a folder that cannot be written to keeps no marks
         try:
             text = Path(FILE).read_bytes()
@@ -35,12 +61,19 @@ def note(lab: str, exercise: str, level: int) -> None:
             unread = not isinstance(noted.get(lab, {}), dict)
         except ValueError:
             noted, unread = {}, bool(text.strip())
-        if level <= _levels(noted, lab).get(exercise, -1):
+        higher = level is not None and level > _levels(noted, lab).get(exercise, -1)
+        if not higher and cell is None:
             return
         if unread:
             _keep_aside(text)
             noted.pop(lab, None)
-        _replace({**noted, lab: {**noted.get(lab, {}), exercise: level}})
+        if higher:
+            noted[lab] = {**noted.get(lab, {}), exercise: level}
+        if cell is not None:
+            cells = noted.get(CELLS) if isinstance(noted.get(CELLS), dict) else {}
+            entries = cells.get(lab) if isinstance(cells.get(lab), dict) else {}
+            noted[CELLS] = {**cells, lab: {**entries, exercise: cell}}
+        _replace(noted)
 
 
 def _parsed(text: bytes) -> dict:

@@ -183,6 +183,7 @@ class _Report:
     def __init__(self, run, stuck):
         self.run, self.stuck = run, stuck
         self.rules = []
+        self.queued = False  # whether a rank's half of a message is there, behind another operation of its own
 
     def deadlock(self):
         told = [self._rank(rank) for rank in self.stuck]
@@ -193,7 +194,8 @@ class _Report:
         names = list(dict.fromkeys(self.rules))
         lines += [f"rule: {RULES[name]}" for name in names]
         if {"order", "pairs"} & set(names):
-            lines.append("give sends and receives that belong together to one batch_isend_irecv")
+            or_in_turn = ", or let one of two ranks receive first" if self.queued else ""
+            lines.append(f"give sends and receives that belong together to one batch_isend_irecv{or_in_turn}")
         problem = Deadlock("\n  ".join(lines), waits)
         problem.rules = tuple(names)
         return problem
@@ -234,19 +236,30 @@ class _Report:
         sends, peer, *_ = entry
         self.rules.append("rendezvous")
         self._other_communicator(operation, entry, peer)
-        self._why_not(key, peer, (not sends, rank))
-        verb = "receive" if sends else "send"
-        return f"rank {rank} runs {_named(operation)}, and rank {peer} does not {verb}  [{_place(operation)}]", peer
+        behind = self._why_not(key, peer, (not sends, rank))
+        half = "receive" if sends else "send"
+        runs = f"rank {rank} runs {_named(operation)}"
+        if behind is None:
+            return f"{runs}, and rank {peer} does not {half}  [{_place(operation)}]", peer
+        self.queued = True
+        its, first = behind
+        waits = f"rank {peer}'s {half}  [{_place(its)}] waits in the queue behind its own {_named(first)}  [{_place(first)}]"
+        return f"{runs}  [{_place(operation)}], and {waits}", peer
 
     def _why_not(self, key, peer, half=None):
-        """Note the rules by which the peer's part, which it has issued, comes behind others. half: of a message, as (sends, peer)."""
+        """Note the rules by which the peer's part, which it has issued, comes behind others; return it and the first of those.
+
+        half: of a message, as (sends, peer). None where the peer has issued no such part.
+        """
         for operation in self.run.lanes.get((key, peer), ()):
             meets = half in [entry[:2] for entry in operation.entries] if half else operation.kind == "collective"
             if meets and not operation.done:
                 rules = [rule for each, rule in operation.after if not each.done]
                 # an order within one communicator and an order by waiting are often the same two operations
                 self.rules += rules[:1] if "order" not in rules else ["order"]
-                return
+                first = next((each for each, _ in operation.after if not each.done), None)
+                return None if first is None else (operation, first)
+        return None
 
     def _other_communicator(self, operation, entry, peer):
         """Note where the peer's half is there, in another communicator."""

@@ -36,6 +36,17 @@ def is_within_torch() -> bool:
 
 
 @contextlib.contextmanager
+def unwritten_memory_shows():
+    """Memory that nobody has written to holds nan (or the largest whole number), rather than what an earlier run left there."""
+    mode = torch.get_deterministic_debug_mode()
+    torch.set_deterministic_debug_mode("warn")
+    try:
+        yield
+    finally:
+        torch.set_deterministic_debug_mode(mode)
+
+
+@contextlib.contextmanager
 def told_of_operations(reduced=None, used=None, read=None):
     """While this is open, tensor operations are told of.
 

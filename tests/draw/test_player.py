@@ -229,7 +229,7 @@ def test_what_comes_to_lie_in_an_argument_needs_no_column_of_its_own(program, in
 
 
 def test_what_cannot_be_played_is_refused():
-    with pytest.raises(UsageError, match="give one of 'ring', 'row', 'tree'"):
+    with pytest.raises(UsageError, match="give one of 'ring', 'row', 'tree', 'grid', or None"):
         player(ring(2), layout="star")
     with pytest.raises(UsageError, match="without messages"):
         player(Trace(size=2))
@@ -247,3 +247,58 @@ def test_what_cannot_be_played_is_refused():
 def test_it_can_be_saved_as_a_page_of_its_own(tmp_path):
     player(ring(2)).save(tmp_path / "ring.html")
     assert (tmp_path / "ring.html").read_text(encoding="utf-8").startswith("<!doctype html>")
+
+
+@pytest.mark.parametrize(
+    ("program", "size", "layout"),
+    [
+        (ring_all_reduce, 4, "ring"),
+        (mst_broadcast, 4, "tree"),
+        (mst_broadcast, 2, "row"),
+        (chain_broadcast, 4, "row"),
+        (bruck_all_to_all, 5, "ring"),
+    ],
+)
+def test_a_run_has_the_layout_that_its_ways_have(program, size, layout):
+    inputs = blocks(size) if program is bruck_all_to_all else [torch.ones(size)] * size
+    assert data_of(player(follow(program, inputs, LINK), layout=None))["layout"] == layout
+
+
+def along_a_grid(x, dist):
+    """Rows of three: each rank exchanges with the next of its row and of its column."""
+    rank, works = dist.get_rank(), []
+    for other in ((rank + 3) % 6, rank + 1 if rank % 3 < 2 else None, rank - 1 if rank % 3 else None):
+        if other is not None:
+            works += [dist.isend(x, other), dist.irecv(torch.empty_like(x), other)]
+    for work in works:
+        work.wait()
+
+
+def test_a_grid_is_drawn_as_a_grid():
+    data = data_of(figure := player(follow(along_a_grid, [torch.ones(1)] * 6, LINK), layout=None))
+    assert data["layout"] == "grid" and "6 ranks on a grid exchange" in figure.alt
+    columns, rows = ([place[axis] for place in data["places"]] for axis in (0, 1))
+    assert columns[:3] == columns[3:] == sorted(set(columns)) and rows == sorted(rows) and len(set(rows)) == 2
+    with pytest.raises(ValueError, match="finds no grid in this run: give another layout"):
+        player(follow(ring_all_reduce, [torch.ones(1)] * 6, LINK), layout="grid")
+
+
+def test_the_column_of_an_answer_has_its_name_and_an_argument_that_stays_has_none():
+    def program(x, dist):
+        total = x.clone()
+        ring_all_reduce(total, dist)
+        return total
+
+    shown = player(follow(program, [torch.ones(4)] * 4, LINK))
+    assert [name for name, *_ in data_of(shown)["columns"]] == ["total"]
+    assert "<td>rank 0: a–d of 0;" in shown.html
+
+
+def test_several_chunks_of_a_rank_in_one_place_are_one_rank():
+    def program(x, dist):
+        total = x.sum(0)
+        ring_all_reduce(total, dist)
+        return total
+
+    shown = player(follow(program, [torch.ones(3, 1)] * 2, LINK))
+    assert "0 → 1: abc of 0" in shown.html and "0+0" not in shown.html

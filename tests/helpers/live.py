@@ -13,11 +13,12 @@ from ringtree.live.processes import warm
 
 
 class Answer:
-    """What one cell gave: its printed text, its error (name and message) and how it was shown."""
+    """What one cell gave: its printed text, what it showed, its error (name and message), and in which order."""
 
     def __init__(self):
         self.text = ""
         self.shown = []
+        self.order = []  # the kinds of what came, but for printed text
         self.error = None
         self.message = ""
         self.traceback = ""
@@ -56,6 +57,8 @@ class Kernel:
             if message["parent_header"].get("msg_id") != request:
                 continue
             content = message["content"]
+            if message["header"]["msg_type"] in ("display_data", "execute_result", "error"):
+                answer.order.append(message["header"]["msg_type"])
             match message["header"]["msg_type"]:
                 case "stream":
                     answer.text += content["text"]

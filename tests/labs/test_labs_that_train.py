@@ -41,7 +41,9 @@ def test_a_part_that_is_missing_is_found_below_a_name():
     def outputs(given):
         return [{"sum": [given[0][0] + 2 * given[2][0]]}] * 3
 
-    assert parts(outputs, case, 0, (("sum", 0), 1)) == "in element 1 the part of rank 1 is missing, rank 2's counts 2 times"
+    assert (
+        parts(outputs, case, 0, (("sum", 0), 1)) == "in element 1 the part of rank 1 is missing, rank 2's part counts 2 times"
+    )
     assert parts(lambda given: [None] * 3, case, 0, (("sum", 0), 1)) is None
 
 

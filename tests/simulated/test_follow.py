@@ -184,3 +184,163 @@ def test_a_program_that_looks_at_its_numbers_is_refused():
 def test_too_many_runs_are_refused():
     with pytest.raises(UsageError, match="4,096 times, once for each chunk of each rank: give fewer ranks, or chunks="):
         follow(ring_all_reduce, ones(64, 64), LINK)
+
+
+# -- tensors of the program's own
+
+
+def ring_of_a_clone(x, dist):
+    rank, size = dist.get_rank(), dist.get_world_size()
+    total = x.clone()
+    chunks = total.tensor_split(size)
+    for step in range(2 * size - 2):
+        out, mine = chunks[(rank - step) % size], chunks[(rank - step - 1) % size]
+        got = torch.empty_like(mine)
+        for work in dist.batch_isend_irecv([
+            dist.P2POp(dist.isend, out, (rank + 1) % size),
+            dist.P2POp(dist.irecv, got, (rank - 1) % size),
+        ]):
+            work.wait()
+        mine.copy_(mine + got if step < size - 1 else got)
+    return total
+
+
+def test_what_a_program_returns_is_followed_under_its_own_name_and_an_input_that_stays_is_left_out():
+    followed = follow(ring_of_a_clone, ones(4, 8), LINK)
+    assert (followed.columns, followed.sources, followed.own) == ((("total", 4),), (("x", 4),), 1)
+    assert followed.start == tuple(tuple(((rank, chunk, 1),) for chunk in range(4)) for rank in range(4))
+    assert followed.end == (tuple(everyone(4, chunk) for chunk in range(4)),) * 4
+
+
+def test_what_a_program_returns_has_its_name_wherever_it_is_made():
+    def by_name(x, dist):
+        got = torch.empty_like(x)
+        for work in [dist.isend(x, 1 - dist.get_rank()), dist.irecv(got, 1 - dist.get_rank())]:
+            work.wait()
+        answer = x + got
+        return answer
+
+    def nameless(x, dist):
+        return by_name(x, dist) / 2
+
+    for program, name in ((by_name, "answer"), (nameless, "returned")):
+        followed = follow(program, ones(2, 3), LINK)
+        assert followed.columns == ((name, 1),)
+        assert followed.end == ((everyone(2, 0),),) * 2
+
+
+def test_a_clone_from_which_parts_are_sent_is_followed_beside_what_is_returned():
+    def passing_on(x, dist):
+        rank, size = dist.get_rank(), dist.get_world_size()
+        total, mine = x.clone(), x.clone()
+        for _ in range(size - 1):
+            got = torch.empty_like(x)
+            works = [dist.isend(mine, (rank + 1) % size), dist.irecv(got, (rank - 1) % size)]
+            for work in works:
+                work.wait()
+            total, mine = total + got, got
+        return total
+
+    followed = follow(passing_on, ones(3, 2), LINK)
+    assert followed.columns == (("total", 1), ("mine", 1))
+    assert [held[0] for held in followed.end] == [everyone(3, 0)] * 3
+    assert {rank: content for changes in followed.changes[:3] for rank, place, content in changes if place == 1} == {
+        rank: (((rank - 1) % 3, 0, 1),) for rank in range(3)
+    }
+
+
+def test_room_that_a_program_makes_holds_nothing_until_something_comes():
+    def shift(x, dist):
+        rank, size = dist.get_rank(), dist.get_world_size()
+        got = torch.empty_like(x)
+        operations = [dist.P2POp(dist.isend, x, (rank + 1) % size), dist.P2POp(dist.irecv, got, (rank - 1) % size)]
+        for work in dist.batch_isend_irecv(operations):
+            work.wait()
+        return got
+
+    def by_clones(x, dist):
+        return mst_broadcast(got := x.clone(), dist) or got
+
+    for dtype in (torch.float32, torch.int64):
+        followed = follow(shift, [torch.ones(2, dtype=dtype)] * 3, LINK)
+        assert followed.columns == (("got", 1),) and followed.start == (((),),) * 3
+        assert followed.end == ((((2, 0, 1),),), (((0, 0, 1),),), (((1, 0, 1),),))
+    followed = follow(by_clones, ones(3, 2), LINK)
+    assert followed.columns == (("got", 1),) and followed.start == ((((0, 0, 1),),), ((),), ((),))
+
+
+def test_parts_of_an_answer_of_another_length_are_found_by_what_lies_in_them():
+    def bordered(x, dist):
+        rank, size = dist.get_rank(), dist.get_world_size()
+        wide, came = x.new_zeros(len(x) + 1), x.new_empty(1)
+        wide[1:] = x
+        works = [dist.isend(x[-1:].clone(), rank + 1)] if rank < size - 1 else []
+        works += [dist.irecv(came, rank - 1)] if rank else []
+        for work in works:
+            work.wait()
+        if rank:
+            wide[:1] = came
+        return wide
+
+    followed = follow(bordered, ones(3, 6), LINK, chunks=2)
+    assert followed.columns == (("wide", 2),)
+    followed = follow(bordered, ones(3, 6), LINK)
+    (name, count), *_ = followed.columns
+    assert (name, count) == ("wide", 4)  # the border, and the three parts of x
+    assert followed.start[1] == ((), ((1, 0, 1),), ((1, 1, 1),), ((1, 2, 1),))
+    assert followed.end[1] == (((0, 2, 1),), ((1, 0, 1),), ((1, 1, 1),), ((1, 2, 1),))
+
+
+def test_a_number_that_a_program_makes_itself_is_nobodys():
+    def counted(x, dist):
+        both = torch.cat([x, torch.ones(1)])
+        ring_all_reduce(both, dist)
+        return both[:-1]
+
+    followed = follow(counted, ones(2, 1), LINK)
+    assert followed.columns == (("returned", 1), ("both", 2))
+    assert followed.end == ((everyone(2, 0), everyone(2, 0), ()),) * 2
+    assert {origin for contents in followed.sent for content in contents for origin in content} <= {(0, 0, 1), (1, 0, 1)}
+
+
+def test_what_is_multiplied_is_followed_too():
+    def scaled(x, weight, dist):
+        if dist.get_rank() == 0:
+            dist.send(weight * x, 1)
+            return x
+        got = torch.empty_like(x)
+        dist.recv(got, 0)
+        return weight * got
+
+    followed = follow(scaled, [(torch.full((2,), 3.0), torch.full((2,), 2.0)) for _ in range(2)], LINK, chunks=1)
+    assert followed.sources == (("x", 1), ("weight", 1))
+    assert followed.sent == ((((0, 0, 1), (0, 1, 1)),),)
+    assert followed.end[1][-1] == ((0, 0, 1), (0, 1, 1), (1, 1, 1))
+
+
+def test_a_matrix_is_cut_by_its_rows():
+    def sums(rows, dist):
+        total = rows.sum(0)
+        dist.all_reduce(total)
+        return total
+
+    assert follow(sums, [torch.ones(3, 2)] * 2, LINK).sources == (("rows", 3),)
+
+
+def test_messages_may_be_left_out_and_what_they_changed_stays():
+    def both(x, dist):
+        total = x.clone()
+        if dist.get_rank() == 0:
+            dist.send(total, 1)
+        else:
+            dist.recv(total, 0)
+        dist.all_reduce(total)
+        return total
+
+    from ringtree.simulated.dist import of_a_collective
+
+    followed = follow(both, ones(2, 2), LINK)
+    own = followed.without(of_a_collective)
+    assert len(followed.trace) > 1 == len(own.trace) == len(own.sent)
+    assert own.end == followed.end
+    assert len(own.without(lambda message: True).trace) == 0

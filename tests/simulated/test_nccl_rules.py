@@ -1,5 +1,7 @@
 """NCCL's rules of pairing, strictly: the programs whose verdicts are known, and what the report says."""
 
+import re
+
 import pytest
 import torch
 
@@ -105,6 +107,24 @@ def test_the_report_names_ranks_lines_and_rules():
     assert lines[5].startswith("rule: the first unbatched message between two ranks makes a communicator of the two")
     assert lines[6] == "give sends and receives that belong together to one batch_isend_irecv"
     assert problem.value.waits == {0: 1, 1: 2, 2: 3, 3: 0}
+
+
+def test_a_half_of_a_message_that_is_there_waits_in_its_ranks_queue():
+    def exchange(x, dist):
+        got = torch.empty_like(x)
+        work = dist.isend(x, 1 - dist.get_rank())
+        dist.recv(got, 1 - dist.get_rank())
+        work.wait()
+
+    with pytest.raises(Deadlock) as problem:
+        simulate(exchange, [torch.ones(1)] * 2, LINK, rules="nccl")
+    lines = str(problem.value).split("\n  ")
+    assert re.fullmatch(
+        r"rank 0 runs isend to rank 1  \[exchange, line \d+: work = .*\], and rank 1's receive  \[exchange, line \d+: dist.recv.*\] "
+        r"waits in the queue behind its own isend to rank 0  \[exchange, line \d+: work = .*\]",
+        lines[1],
+    )
+    assert lines[-1].endswith("to one batch_isend_irecv, or let one of two ranks receive first")
 
 
 def test_a_read_holds_the_program_and_an_unread_result_does_not():

@@ -188,7 +188,11 @@ def fair_loss(losses, dist):
 RIGHT = {
     "average": {"all at once, in views of one vector": AVERAGE_AT_ONCE},
     "overlapped": {"gradients that are views of the buckets": VIEWS},
-    "fair_loss": {"a weighted mean": FAIR_WEIGHT},
+    "fair_loss": {
+        "a weighted mean": FAIR_WEIGHT,
+        "a count with fractions, in one dimension": FAIR.replace("[len(losses)]", "[float(len(losses))]"),
+        "a count with twice the digits": FAIR.replace("[len(losses)]", "float(len(losses)), dtype=torch.float64"),
+    },
 }
 
 WRONG = {
@@ -201,7 +205,10 @@ WRONG = {
             ),
             "has changed what it was given",
         ),
-        "the sum for the mean": (AVERAGE.replace("        flat /= dist.get_world_size()\n", ""), "rank 0's counts 2 times"),
+        "the sum for the mean": (
+            AVERAGE.replace("        flat /= dist.get_world_size()\n", ""),
+            "everything is twice what it should be; there are 2 ranks, as if it were multiplied",
+        ),
         "divided by one too many": (
             AVERAGE.replace("dist.get_world_size()", "(dist.get_world_size() + 1)"),
             "on 2 ranks, .*rank 0 in place 0 of its list returned",
@@ -250,6 +257,10 @@ WRONG = {
             ),
             "Not yet within the target: .*through the busier port",
         ),
+        "from the front": (
+            AVERAGE.replace("in reversed(tensors)", "in tensors").replace("means[::-1]", "means"),
+            "on 4 ranks, .*the means are right, but the buckets begin with the first gradient: begin with the last",
+        ),
         "one for each": (
             AVERAGE.replace("buckets_of(gradients, nbytes)", "[[each] for each in reversed(gradients)]"),
             "Not yet at the bound: .*rounds, where",
@@ -290,7 +301,7 @@ WRONG = {
     "overlapped": {
         "the sum for the mean": (
             OVERLAPPED.replace("            flat /= dist.get_world_size()\n", ""),
-            "rank 0 has as gradient of layer 0 in step 1",
+            "rank 0 has as gradient of layer 0 in step 1 .*: this is twice what it should be; there are 2 ranks, as if it were multiplied",
         ),
         "after the backward pass": (AFTER, "Not yet within the target: .*from the first start to the last end"),
         "waits in the hook": (
@@ -315,7 +326,7 @@ WRONG = {
             )
             .replace("under_way.append((flat,", "under_way.append((bucket, flat,")
             .replace("for bucket, (flat, work) in zip(buckets, under_way)", "for bucket, flat, work in under_way"),
-            "side by side: rank . has as gradient",
+            "side by side: rank . has as gradient .*rank 0's 1st all-reduce of a step was the bucket of layer 3, and rank 1's that of",
         ),
         "from the front": (
             OVERLAPPED.replace("in reversed(tensors)", "in tensors").replace(
@@ -385,9 +396,9 @@ WRONG = {
     "fair_loss": {
         "the mean of one's own": (
             "def fair_loss(losses, dist):\n    return losses.mean()",
-            "with 1, 3 rows: rank 0 has as gradient",
+            "with 1, 3 rows: rank 0 has as gradient .*every row should count 1/4 in the whole, and a row counts: of rank 0 1/2, of rank 1 1/6",
         ),
-        "the share of the sum": (FAIR.replace(" * dist.get_world_size()", ""), "with 1, 3 rows: rank 0 has as gradient"),
+        "the share of the sum": (FAIR.replace(" * dist.get_world_size()", ""), "with 1, 3 rows: .*everything is half of"),
         "the mean of nothing": (
             FAIR_WEIGHT.replace(" if len(losses) else losses.sum()", ""),
             "rank 0 has as loss .nan. and should have .*nobody has written there, or 0 was divided by 0",

@@ -204,7 +204,7 @@ WRONG = {
                 "    ring(total, [each for each in range(size) if each % columns",
                 "    ring(total, [each for each in range(size) if each // columns == rank // columns], dist)\n    ring(total, [each for each in range(size) if each % columns",
             ),
-            "counts 2 times",
+            "everything is twice what it should be; there are 2 ranks",
         ),
         "only squares": (
             TWICE.replace(

@@ -209,8 +209,14 @@ WRONG = {
             ),
             "rank 1 called new_group for .* and in the same order",
         ),
-        "divided by the world": (MEAN.replace("/ len(members)", "/ dist.get_world_size()"), r"on [34] ranks.*rank . returned"),
-        "the sum": (MEAN.replace(" / len(members)", ""), r"on 2 ranks.*rank . returned .* and should return"),
+        "divided by the world": (
+            MEAN.replace("/ len(members)", "/ dist.get_world_size()"),
+            r"on [34] ranks.*is [12]/3 of what it should be; there are 3 ranks",
+        ),
+        "the sum": (
+            MEAN.replace(" / len(members)", ""),
+            r"on 2 ranks.*: everything is twice what it should be; there are 2 ranks",
+        ),
         "over the world": (MEAN.replace(", group=group", ""), "on [34] ranks"),
         "in place": (MEAN.replace("total = x.clone()", "total = x"), "has changed what it was given"),
         "a barrier": (with_a_barrier(MEAN, "group_mean"), "Not yet at the bound: .*rounds, where"),

@@ -164,11 +164,11 @@ WRONG = {
         ),
         "the mean": (
             RINGS.replace("return total", "return total / dist.get_world_size()"),
-            "rank 0's counts 0.5 times, rank 1's counts 0.5 times",
+            "everything is half of what it should be; there are 2 ranks, as if it were divided by their number",
         ),
         "received into the chunk itself": (
             RINGS.replace("got = chunk if ahead else torch.empty_like(chunk)", "got = chunk"),
-            "on 2 ranks, .*rank 0's counts 0 times|on 2 ranks, .*rank 0 returned",
+            "on 2 ranks, .*rank 0's part counts 0 times|on 2 ranks, .*rank 0 returned",
         ),
         "a list of numbers": (
             RINGS.replace("return total", "return total.tolist()"),

@@ -1,6 +1,7 @@
 """Lab of chapter 20, "Data parallel": gradients averaged in buckets, during the backward pass, and over uneven batches."""
 
 import functools
+from fractions import Fraction
 
 import torch
 
@@ -79,8 +80,19 @@ def _means(given):
     return [[torch.stack(each).sum(0) / len(given) for each in zip(*(row for row, _ in given))]] * len(given)
 
 
-def _no_large_bucket(run):
-    return too_large(run, *run.case.given[0])
+def _cut_as_asked(run):
+    """Complains of too large a bucket, and of buckets that begin with the first gradient."""
+    gradients, nbytes = run.case.given[0]
+    if wrong := too_large(run, gradients, nbytes):
+        return wrong
+    sizes = sorted(call.nbytes for call in run.trace.calls if call.rank == 0)
+    from_the_last, from_the_first = (sorted(bytes_of_buckets(each, nbytes)) for each in (gradients, gradients[::-1]))
+    if sizes == from_the_first != from_the_last:
+        return (
+            "the means are right, but the buckets begin with the first gradient: begin with the last, which a backward pass "
+            "has first"
+        )
+    return None
 
 
 BUCKET_LEVELS = (
@@ -148,6 +160,63 @@ def _trained(given):
     return [harnesses.trained_alone(weights, torch.cat([rows for _, rows, *_ in given]), pairs)] * len(given)
 
 
+class _Noting:
+    """The ranks' `dist`, which notes what is all-reduced."""
+
+    def __init__(self, dist):
+        self._dist, self.reduced = dist, []
+
+    def __getattr__(self, name):
+        return getattr(self._dist, name)
+
+    def all_reduce(self, tensor, *more, **named):
+        self.reduced.append(tensor.detach().reshape(-1).clone())
+        return self._dist.all_reduce(tensor, *more, **named)
+
+
+def _other_buckets(run, rank, element):
+    """Tells of the first all-reduce that was of one bucket on one rank and of another on another one."""
+    size, noted = run.case.size, [[] for _ in run.case.given]
+
+    def program(*given):
+        dist = given[-1]
+        noting = _Noting(dist)
+        found = harnesses.overlapped(run.function, *given[:-1], noting)
+        weights, rows, parts, _, _, pairs = given[:-1]
+        own = harnesses.own_gradients(weights, rows, parts, dist.get_rank() % 2 == 1, pairs)
+        of_a_step = noting.reduced[: len(noting.reduced) // harnesses.STEPS]
+        noted[dist.get_rank()] = [_layers_in(flat, own, size) for flat in of_a_step]
+        return found
+
+    simulate(program, list(run.case.given), run.case.machine, trace=False, seconds=5.0, autograd=True)
+    for number, of_ranks in enumerate(zip(*noted)):
+        for other, layers in enumerate(of_ranks):
+            if layers and of_ranks[0] and layers != of_ranks[0]:
+                return (
+                    f"rank 0's {_ordinal(number + 1)} all-reduce of a step was the bucket of {_named(of_ranks[0])}, and rank "
+                    f"{other}'s that of {_named(layers)}: all ranks must send their buckets in one order"
+                )
+    return None
+
+
+def _layers_in(flat, gradients, size):
+    """The numbers of the layers whose gradients lie in a vector, also where they have been divided by the number of ranks."""
+    windows = [(number, each.reshape(-1)) for number, each in enumerate(gradients) if each.numel() <= flat.numel()]
+    return [number for number, each in windows if any(_lies_in(part, flat) for part in (each, each / size))]
+
+
+def _lies_in(part, flat):
+    return bool(torch.isclose(flat.unfold(0, part.numel(), 1), part.to(flat.dtype), rtol=1e-5, atol=1e-8).all(1).any())
+
+
+def _named(layers):
+    return f"layer{'s' if len(layers) > 1 else ''} {' and '.join(map(str, layers))}"
+
+
+def _ordinal(number):
+    return f"{number}{ {1: 'st', 2: 'nd', 3: 'rd'}.get(number, 'th') }"
+
+
 def _computing(case):
     """Seconds that a rank's backward passes take, in all steps."""
     weights, _, parts, _, seconds, _ = case.given[0]
@@ -211,8 +280,8 @@ def uneven_cases():
 
 
 def uneven_case(counts, width=3):
-    weight = fractions(1, width * width)[0].view(width, width)
-    rows = [row.view(-1, width) for row in fractions(len(counts), max(counts) * width)]
+    weight = fractions(1, width * width)[0].float().view(width, width)
+    rows = [row.float().view(-1, width) for row in fractions(len(counts), max(counts) * width)]
     given = tuple((weight, row[:count].clone()) for row, count in zip(rows, counts))
     return Case(given, _of_all_rows, says=f"with {', '.join(map(str, counts))} rows")
 
@@ -226,8 +295,25 @@ def _of_all_rows(given):
 
 def _beside_the_gradient(extra):
     """And beside the loss, which goes to the log."""
-    one = torch.empty(1, dtype=torch.float64)
-    return lambda case: ring_bytes([case.given[0][0], one] + extra * [one], case.size)
+    loss, one = torch.empty(1), torch.empty(1, dtype=torch.float64)
+    return lambda case: ring_bytes([case.given[0][0], loss] + extra * [one], case.size)
+
+
+def _how_rows_count(run, rank, element):
+    """Tells what part of the whole each rank's rows have in the gradient."""
+
+    def parts(weight, rows, dist):
+        each = torch.ones(len(rows), requires_grad=True)
+        run.function(each * 1.0, dist).backward()
+        return torch.zeros(len(rows)) if each.grad is None else each.grad / dist.get_world_size()
+
+    found = simulate(parts, list(run.case.given), run.case.machine, trace=False, seconds=5.0, autograd=True).outputs
+    fair = Fraction(1, sum(map(len, found)))
+    shares = [sorted({Fraction(part).limit_denominator(1000) for part in each.tolist()}) for each in found]
+    if all(each in ([], [fair]) for each in shares):
+        return f"every row counts {fair} in the gradient, as it should, but what is returned is not the loss of these rows"
+    said = ", ".join(f"of rank {rank} {' or '.join(map(str, each))}" for rank, each in enumerate(shares) if each)
+    return f"every row should count {fair} in the whole, and a row counts: {said}"
 
 
 UNEVEN_LEVELS = (
@@ -249,7 +335,7 @@ UNEVEN_HINTS = (
 
 
 EXERCISES = {
-    "average": Program(bucket_cases, BUCKET_HINTS, BUCKET_LEVELS, builtin=True, also=_no_large_bucket),
+    "average": Program(bucket_cases, BUCKET_HINTS, BUCKET_LEVELS, builtin=True, also=_cut_as_asked),
     "overlapped": Program(
         overlap_cases,
         OVERLAP_HINTS,
@@ -258,9 +344,17 @@ EXERCISES = {
         keeps=False,
         adds=False,
         also=_sent_and_computed,
+        tells=_other_buckets,
         harness=harnesses.overlapped,
     ),
     "fair_loss": Program(
-        uneven_cases, UNEVEN_HINTS, UNEVEN_LEVELS, builtin=True, keeps=False, adds=False, harness=harnesses.weighted
+        uneven_cases,
+        UNEVEN_HINTS,
+        UNEVEN_LEVELS,
+        builtin=True,
+        keeps=False,
+        adds=False,
+        tells=_how_rows_count,
+        harness=harnesses.weighted,
     ),
 }

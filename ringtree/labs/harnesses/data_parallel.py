@@ -17,6 +17,14 @@ def forward(net, rows, turned=False, pairs=False):
     return x.square().sum(1)
 
 
+def own_gradients(weights, rows, parts, turned, pairs):
+    """The gradients that a rank has by itself after the backward passes of the first step, by the number of the layer."""
+    net = layers(weights)
+    for part in rows.chunk(parts):
+        (forward(net, part, turned, pairs).mean() / parts).backward()
+    return [parameter.grad for parameter in net.parameters()]
+
+
 def overlapped(function, weights, rows, parts, nbytes, seconds, pairs, dist):
     """Two steps by averaging = function(parameters, nbytes, parts, dist), which returns what ends it.
 
@@ -70,7 +78,7 @@ def weighted(function, weight, rows, dist):
     if not loss.requires_grad:
         complain("from what it returned no gradient finds back to the losses: make it of `losses`, not of numbers read from it")
     loss.backward()
-    mean = loss.detach().clone().reshape(())
+    mean = loss.detach().to(weight.dtype, copy=True).reshape(())
     gradient = torch.zeros_like(weight) if net[0].weight.grad is None else net[0].weight.grad
     for each in gradient, mean:
         dist.all_reduce(each)

@@ -13,13 +13,13 @@ import torch
 
 from ringtree.algorithms import ring_all_reduce
 from ringtree.cost import Link
-from ringtree.labs.conditions import unwritten_memory_shows
 from ringtree.labs.forbidding import without_ready_made
 from ringtree.labs.marking.cells import run_cells
 from ringtree.labs.marking.fence import fence
 from ringtree.labs.marking.verdict import verdict_on
 from ringtree.live.processes import forks
 from ringtree.simulated import simulate
+from ringtree.simulated.torch_modes import unwritten_memory_shows
 
 MEMORY = 2**31  # bytes of address space, beside what the imports take
 FILES = 2**26  # bytes of one file
