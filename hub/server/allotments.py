@@ -16,7 +16,6 @@ from batchspawner import JobStatus, SlurmSpawner
 from batchspawner.api import BatchSpawnerAPIHandler
 from choices import Limits
 from jupyterhub.apihandlers import default_handlers
-from jupyterhub.utils import maybe_future
 from machine import node_in
 from members import account_in
 from queue_place import ASK, tell_free, tell_place
@@ -181,7 +180,7 @@ class Allotment(SlurmSpawner):
 
     async def wait_until(self, answers):
         """Wait until the job runs and `answers()` is true. Raises RuntimeError, which says why, if the job ends before."""
-        while (status := await self.query_job_status()) != JobStatus.RUNNING or not await maybe_future(answers()):
+        while (status := await self.query_job_status()) != JobStatus.RUNNING or not answers():
             if status == JobStatus.NOTFOUND:
                 raise RuntimeError(await self.why_not())
             await asyncio.sleep(self.startup_poll_interval)

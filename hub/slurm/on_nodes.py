@@ -1,6 +1,5 @@
 """A learner's server as a job on a node of a cluster, reached over the network with TLS in both directions."""
 
-import asyncio
 import shlex
 from pathlib import Path
 
@@ -70,28 +69,17 @@ class OnNode(Allotment):
         return Limits(self.node_gpus, self.most_hours, self.most_gib)
 
     async def start_job(self):
-        """Returns the node and the port at which its server listens."""
+        """Returns the node and the port that its server has told."""
         self.port = 0
         if self.server:
             self.server.port = self.port
         prefix = self.exec_prefix.format(username=self.user.name)
         await self.run_command(f"{prefix} rm -f {shlex.quote(self.req_log)}")  # or an earlier server's would be shown
         await self.submit_batch_script()
-        await self.wait_until(self.listens)
+        await self.wait_until(lambda: self.port)
         self.ip = self.state_gethost()
         self.user.db.commit()
         return self.ip, self.port
-
-    async def listens(self):
-        """Whether something listens at the port that the server has told: it tells it before it reads the learner's files."""
-        if not self.port:
-            return False
-        try:
-            _, line = await asyncio.wait_for(asyncio.open_connection(self.state_gethost(), self.port), 2)
-        except (OSError, TimeoutError):
-            return False
-        line.close()
-        return True
 
     async def certified_names(self):
         """The nodes' names, of which one will be the server's."""
