@@ -15,7 +15,7 @@ import greenlet
 import torch
 
 from ringtree.errors import UsageError
-from ringtree.simulated.dist import of_a_collective
+from ringtree.speaks import of_a_collective
 
 NOT_THEIRS = os.path.dirname(os.path.dirname(__file__)), torch.__path__[0]  # files whose variables are no program's
 MOST_ROWS = 16  # of a matrix that is cut by its rows, where no message says how
@@ -316,7 +316,7 @@ class Watch(Variables):
         self._find_variables(message.src)
         self._find_variables(message.dst)
         if self.cells is None:
-            self._touch(message.src, sent, not of_a_collective(message))
+            self._touch(message.src, sent, not of_a_collective(message.tag))
             self._touch(message.dst, received)
             return
         self._look(message.src, message.send_posted)
