@@ -20,13 +20,14 @@ import torch
 ROOT = Path(__file__).resolve().parents[2]
 import executed
 import gpu_record
+import on_gpu
+import pairing
 
 from ringtree import tables
 from ringtree.data import recordings
 from ringtree.data.recordings import PROVENANCE, RECORDINGS, recording
 from ringtree.errors import UsageError
 from ringtree.live.reports.deadline import RanksStuck
-from ringtree.measure import on_gpu, pairing
 from ringtree.theory import nccl
 
 PROGRAMS = {**pairing.PROGRAMS, **pairing.ALONE}

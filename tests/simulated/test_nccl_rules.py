@@ -1,12 +1,12 @@
 """NCCL's rules of pairing, strictly: the programs whose verdicts are known, and what the report says."""
 
+import pairing
 import pytest
 import torch
 
 from ringtree import Deadlock, ProgramError, algorithms, compute, simulate
 from ringtree.cost import Link
 from ringtree.data import recording
-from ringtree.measure import pairing
 from ringtree.simulated.nccl_rules import RULES
 from ringtree.theory import ALGORITHMS
 

@@ -207,6 +207,9 @@ def become(request, server, private_descriptors):
     os.dup2(log, 2)
     os.environ.update(request["environment"])
     os.chdir(request["folder"])
+    # Python reads PYTHONPATH when it starts, and this process has started: so its entries are put in here.
+    if "PYTHONPATH" in request["environment"]:
+        sys.path[:0] = [os.path.abspath(each) for each in os.environ["PYTHONPATH"].split(os.pathsep)]
     sys.argv = request["arguments"]
     running.clear()
 
