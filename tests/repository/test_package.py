@@ -24,6 +24,7 @@ from ringtree import late
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS = PROJECT["optional-dependencies"]
+HUBS = tomllib.loads((ROOT / "hub" / "pyproject.toml").read_text())["project"]
 COMMANDS = ("measure", "explain", "doctor", "parallel")
 # The environment of somebody who has no checkout.
 OUTSIDE = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "RINGTREE", "SLURM"))}
@@ -106,8 +107,9 @@ class Environment:
 
 
 def declared():
-    """{distribution: its requirement} of the base and of all extras, our own extras apart."""
-    found = [Requirement(text) for texts in (PROJECT["dependencies"], *EXTRAS.values()) for text in texts]
+    """{distribution: its requirement} of the base, of the hub and of all extras, our own apart."""
+    lists = [each for made in (PROJECT, HUBS) for each in (made["dependencies"], *made["optional-dependencies"].values())]
+    found = [Requirement(text) for texts in lists for text in texts]
     return {canonicalize_name(each.name): each for each in found if each.name != "ringtree"}
 
 
@@ -124,7 +126,7 @@ def test_what_a_sentence_recommends_brings_the_package():
     provider = {"IPython": "ipython", "jupyter_client": "jupyter-client"}
     for module, extra in late.EXTRAS.items():
         assert canonicalize_name(provider.get(module, module)) in brought[extra], f"[{extra}] does not bring {module}"
-    assert brought["all"] >= brought["book"] | brought["hub"] and brought["labs"] >= brought["live"] >= brought["sim"]
+    assert brought["book"] >= brought["labs"] >= brought["live"] >= brought["sim"]
 
 
 def of_extra(extra):
@@ -133,6 +135,14 @@ def of_extra(extra):
         yield from (name for each in needed.extras for name in of_extra(each))
         if needed.name != "ringtree":
             yield canonicalize_name(needed.name)
+
+
+def test_the_hub_declares_all_that_it_pins_and_has_the_version_of_the_book():
+    named = {canonicalize_name(Requirement(text).name) for text in HUBS["dependencies"] + HUBS["optional-dependencies"]["test"]}
+    assert named - {"ringtree"} == HUB.keys()
+    cited = re.search(r"^version: (\S+)$", (ROOT / "CITATION.cff").read_text(), re.MULTILINE)[1]
+    assert PROJECT["version"] == HUBS["version"] == cited
+    assert HUBS["requires-python"] == PROJECT["requires-python"]
 
 
 def test_the_wheel_has_stubs_tables_and_the_mark_of_types(wheel):
