@@ -69,7 +69,7 @@ check: $(READY)
 	$(RUN) -m ruff format --check . || failed=1; \
 	$(RUN) -m ruff check . || failed=1; \
 	$(RUN) -m mypy || failed=1; \
-	$(RUN) -m pytest -q -n $(WORKERS) --dist worksteal -k "not face_works_whatever" $(CHECKED) $(ARGS) || failed=1; \
+	$(RUN) -m pytest -q --cold -n $(WORKERS) --dist worksteal -k "not face_works_whatever" $(CHECKED) $(ARGS) || failed=1; \
 	exit $$failed
 
 # The tests that ask for RINGTREE_NIGHTLY are found by that word.

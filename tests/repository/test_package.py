@@ -52,17 +52,22 @@ def pins(tmp_path_factory):
     return file
 
 
+DECLARED = [Requirement(each).name for each in PROJECT["dependencies"]]
+
+
 @pytest.fixture(scope="module")
 def base(tmp_path_factory, wheel, pins):
-    """An empty environment with the wheel and what it declares."""
-    return Environment(tmp_path_factory.mktemp("base")).install(wheel, pins)
+    """An environment with what the wheel declares, and nothing else, then the wheel: pip may take nothing from elsewhere."""
+    environment = Environment(tmp_path_factory.mktemp("base"))
+    environment.borrow(DECLARED)
+    return environment.install(wheel, pins, "--no-index")
 
 
 @pytest.fixture(scope="module")
 def with_torch(tmp_path_factory, wheel, pins):
     """An environment that has PyTorch already, then the wheel with the extra `sim`."""
     environment = Environment(tmp_path_factory.mktemp("torch"))
-    environment.borrow(["torch", "greenlet", *(Requirement(each).name for each in PROJECT["dependencies"])])
+    environment.borrow(["torch", "greenlet", *DECLARED])
     environment.install(f"{wheel}[sim]", pins, "--no-index")
     assert (environment.packages / "torch").is_symlink(), "pip put another PyTorch into its place"
     return environment
