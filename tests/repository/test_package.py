@@ -203,7 +203,7 @@ def test_the_base_is_imported_and_shows_its_face(base):
 
 
 def test_the_base_explains_a_cluster(base):
-    told = base.run("ringtree", "explain", "v100_n1_p4", "v100_n2_p8", "v100_n4_p16", "--html", "cluster.html")
+    told = base.run("ringtree", "explain", "v100_n1_p4", "v100_n2_p8", "--html", "cluster.html")
     assert "Written: cluster.html" in told
     assert (base.folder / "cluster.html").read_text().count("<svg") > 0
     assert "nccl-tests" in base.run("python", "-m", "ringtree.explain")
@@ -290,11 +290,9 @@ def works_with_torch(environment):
     )
     assert "# 2 ranks on 1 host, backend gloo" in told and told.count("\n# written: a.csv") == 1
     assert len((environment.folder / "a.csv").read_text().splitlines()) > 4
-    assert "give a number of bytes" in environment.run("python", "-m", "ringtree.measure", "reduce", "--max", "x", code=2)
     launch = "python -m torch.distributed.run --nproc-per-node 2 -m ringtree.parallel data_parallel --steps 2"
     losses = re.findall(r"^step +\d: loss (\d\.\d+)$", environment.run(*launch.split()), re.MULTILINE)
     assert len(losses) == 2 and losses[0] > losses[1]
-    assert "these are no ranks" in environment.run("ringtree", "parallel", "data_parallel", code=2)
     program = """
 import torch, ringtree
 from ringtree.algorithms import ring_all_reduce
@@ -302,7 +300,6 @@ run = ringtree.simulate(ring_all_reduce, [torch.ones(8)] * 4, ringtree.Link(1.0,
 print(run.makespan == ringtree.cost_of(ring_all_reduce, 4, 32, ringtree.Link(1.0, 0.5)).time)
 """
     assert environment.run("python", "-c", program) == "True\n"
-    environment.run("ringtree", "explain", "v100_n1_p4", "v100_n2_p8", "v100_n4_p16")
     assert "not installed: IPython" in environment.run("ringtree", "doctor")
 
 
