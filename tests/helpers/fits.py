@@ -1,7 +1,7 @@
 """Fits of machines, kept from one run of the tests to the next: several files fit the same published clusters.
 
 A kept fit is read only if its samples, the code below it and the packages that it computes with are what they were: their hash
-is its file's name. With RINGTREE_NIGHTLY set, each is computed again, once.
+is its file's name. A fresh clone has none, so the workflows compute each anew.
 """
 
 import hashlib
@@ -32,14 +32,14 @@ def code():
 class Kept(dict):
     """What `machines._found` is, with a file a fit behind it."""
 
-    def __init__(self, folder=FOLDER, code=code, read="RINGTREE_NIGHTLY" not in os.environ):
-        self.folder, self.code, self.read = Path(folder), code, read
+    def __init__(self, folder=FOLDER, code=code):
+        self.folder, self.code = folder, code
 
     def path(self, key):
         return self.folder / f"{hashlib.sha256(repr((self.code(), key)).encode()).hexdigest()}.npy"
 
     def __contains__(self, key):
-        if not super().__contains__(key) and self.read and self.path(key).exists():
+        if not super().__contains__(key) and self.path(key).exists():
             found = np.load(self.path(key))
             found.flags.writeable = False
             super().__setitem__(key, (found[0], found[2:], found[1]))

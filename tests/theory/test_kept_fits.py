@@ -25,20 +25,20 @@ def fitted(monkeypatch, samples=FEW, **how):
 
 
 def test_what_is_read_is_what_was_computed(tmp_path, monkeypatch, searched):
-    computed = fitted(monkeypatch, folder=tmp_path, read=True)
+    computed = fitted(monkeypatch, folder=tmp_path)
     assert (count := len(searched)) == 3
-    read = fitted(monkeypatch, folder=tmp_path, read=True)
+    read = fitted(monkeypatch, folder=tmp_path)
     assert len(searched) == count
     assert read.model == computed.model and read.parameters.equals(computed.parameters)
     assert [np.array_equal(*each) for each in zip(read.draws(20), computed.draws(20))] == [True, True]
 
 
-def test_other_samples_other_code_and_a_nightly_run_compute_anew(tmp_path, monkeypatch, searched):
-    fitted(monkeypatch, folder=tmp_path, read=True)
-    others = dict(samples=FEW.assign(time=FEW.time * 1.01)), dict(code=lambda: "other code"), dict(read=False)
+def test_other_samples_and_other_code_compute_anew(tmp_path, monkeypatch, searched):
+    fitted(monkeypatch, folder=tmp_path)
+    others = dict(samples=FEW.assign(time=FEW.time * 1.01)), dict(code=lambda: "other code")
     for other in others:
         before = len(searched)
-        fitted(monkeypatch, **{"folder": tmp_path, "read": True, **other})
+        fitted(monkeypatch, **{"folder": tmp_path, **other})
         assert len(searched) == before + 3, other
 
 
