@@ -3,7 +3,7 @@
 # make check  what proves a change in a minute: format, lint, types, and the tests of ground, algorithms, simulated and theory
 # make nightly   everything that is too slow for `make test`, and the steps of .github/workflows in fresh clones (WORKFLOWS=check: of one)
 # make types  check the types of the ground, theory, explain and data
-# make lab    JupyterLab on the notebooks
+# make lab    JupyterLab on the notebooks, from a start page on (TORCH_INDEX=ADDRESS: another build of PyTorch)
 # make course write what learners may have into a folder of its own (TARGET=folder, else _build/course)
 # make labs   make the learners' notebooks, labs/release, from labs/source (by nbgrader)
 # make labs-all   every answer to the labs, live and marked too, and the checks with each of their assertions taken away
@@ -82,10 +82,10 @@ nightly: $(READY)
 	[ "$(WORKFLOWS)" = none ] || $(RUN) tools/run_workflows.py $(WORKFLOWS) || failed=1; \
 	exit $$failed
 
-# The teacher's menus, which nbgrader installs, are not for learners.
+# The teacher's menus, which nbgrader installs, are not for learners; and somebody else's notebook runs no script by itself.
 lab: export JUPYTER_CONFIG_PATH := $(CURDIR)/book/jupyter$(addprefix :,$(JUPYTER_CONFIG_PATH))
 lab: $(READY)
-	@$(RUN) -m jupyter lab --notebook-dir . $(ARGS)
+	@$(RUN) -m jupyter lab --notebook-dir . --LabApp.default_url=/lab/tree/book/start.md $(ARGS)
 
 labs: $(READY)
 	@$(RUN) -m ringtree.labs release
@@ -138,5 +138,6 @@ $(READY): requirements.txt requirements.lock requirements-cuda.lock pyproject.to
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "$(PYTHON) is $$($(PYTHON) --version), and this book needs Python 3.11 or newer: name one with 'make PYTHON=python3.11'." >&2; exit 1; }
 	@$(RUN) -m pip --version >/dev/null 2>&1 || { echo "Making the environment in $(VENV)"; $(PYTHON) -m venv --clear $(VENV); } || { echo "$(PYTHON) could not make an environment: install its venv module (on Debian and Ubuntu: apt install python3-venv)." >&2; exit 1; }
 	@echo "Installing requirements.txt into $(VENV): some minutes the first time"
+	@[ -z "$(TORCH_INDEX)" ] || $(RUN) -m pip install --disable-pip-version-check --index-url "$(TORCH_INDEX)" "$$(grep '^torch==' requirements.txt)"
 	@$(RUN) -m pip install --disable-pip-version-check --progress-bar on -r requirements.txt $(LOCKS)
 	@touch $@

@@ -42,7 +42,7 @@ def main():
 
 def time_all(options):
     for path in sorted(ROOT.glob("notebooks/*.ipynb")) + sorted(ROOT.glob("labs/source/*/*.ipynb")):
-        if any(name in str(path.relative_to(ROOT)) for name in options.names):
+        if not path.name.startswith("00-") and any(name in str(path.relative_to(ROOT)) for name in options.names):
             # in a process of its own, so that the seconds of CPU are those of this notebook's kernel and ranks
             subprocess.run([sys.executable, __file__, "--one", path, "--slowest", str(options.slowest)], check=False)
 

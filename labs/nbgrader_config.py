@@ -14,7 +14,7 @@ from ringtree.labs.marking.collecting import CollectOwn
 c = get_config()  # noqa: F821, a name that nbgrader gives this file
 
 c.CourseDirectory.course_id = "rings-and-trees"
-c.CourseDirectory.ignore = [".ipynb_checkpoints", "__pycache__", "*.pyc", ".progress.json*"]
+c.CourseDirectory.ignore = [".ipynb_checkpoints", "__pycache__", "*.pyc", ".progress.json*", ".guesses.jsonl"]
 
 # What explains a solution is a cell of its own. It goes first: nbgrader wants cells that stay to be as they were.
 c.GenerateAssignment.preprocessors.prepend([TagRemovePreprocessor])
@@ -26,9 +26,9 @@ c.ClearSolutions.code_stub = {"python": "# your code here\nraise NotImplementedE
 c.ClearSolutions.begin_solution_delimeter = "### BEGIN SOLUTION"
 c.ClearSolutions.end_solution_delimeter = "### END SOLUTION"
 
-# Marks come out of the sandbox: nothing that the executed notebook prints or raises is one. What a cell is to nbgrader is put
-# back first, and with it a check that was deleted.
-c.Autograde.sanitize_preprocessors.insert(3, Restore)
+# Marks come out of the sandbox: nothing that the executed notebook prints or raises is one. First the submission is rebuilt from
+# the release, with the learner's code alone; a check that was deleted is put back.
+c.Autograde.sanitize_preprocessors.insert(0, Restore)
 c.OverwriteCells.add_missing_cells = True
 c.Autograde.autograde_preprocessors = [
     ExecuteForFeedback,

@@ -22,22 +22,13 @@ What is used everywhere is here: `dir(ringtree)` lists it. The rest stands in ro
     collectives, calls, computing, cost, trace, units, waits, errors      the words and plain data that all rooms share
 """
 
-from ringtree import late
+from ringtree import late, watching
 
 __getattr__, __dir__, __all__ = late.names(__name__)
 
 
-def _readers_shell():
-    """The IPython shell of the kernel that a reader types into; None in a script and on a rank."""
-    import sys
-
-    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
-    kernel = getattr(shell, "kernel", None)
-    return None if type(kernel).__module__.startswith("ipyparallel") else shell
-
-
-if _readers_shell() is not None:
+if watching.readers_shell() is not None:
     from ringtree.live import cells
 
-    cells.load(_readers_shell())
+    cells.load(watching.readers_shell())
     del cells

@@ -18,21 +18,13 @@ from functools import cache
 import torch
 from torch.distributed import ReduceOp
 
+from ringtree import operations
 from ringtree.collectives import Collective, call_names, find
 
 __all__ = ["Asked", "OPERATIONS", "give_collectives", "read"]
 
-OPERATIONS: dict = {
-    ReduceOp.SUM: torch.add,
-    ReduceOp.AVG: torch.add,
-    ReduceOp.PRODUCT: torch.mul,
-    ReduceOp.MIN: torch.minimum,
-    ReduceOp.MAX: torch.maximum,
-    ReduceOp.BAND: torch.bitwise_and,
-    ReduceOp.BOR: torch.bitwise_or,
-    ReduceOp.BXOR: torch.bitwise_xor,
-}
-BITWISE = {ReduceOp.BAND, ReduceOp.BOR, ReduceOp.BXOR}
+OPERATIONS: dict = {getattr(ReduceOp, row.reduce_op): getattr(torch, row.function) for row in operations.OPERATIONS.values()}
+BITWISE = {getattr(ReduceOp, row.reduce_op) for row in operations.OPERATIONS.values() if row.bitwise}
 # What torch does with complex numbers; it refuses to order them or to take their bits.
 FOR_COMPLEX = {ReduceOp.SUM, ReduceOp.AVG}
 

@@ -3,7 +3,8 @@
     compute(2e-3, "backward", work=lambda: loss.backward())
 
 Simulated, the rank's clock moves on by so much. Live, the work is done, or slept where there is none; a traced rank
-notes it; on an emulated link it lasts so long at least, as the messages there do.
+notes it; on an emulated link it lasts so long at least, as the messages there do. It is given no link: it goes by those
+that `emulate` and `traced` have made on this rank, of which `_links` and `_tracers` know.
 """
 
 from __future__ import annotations
@@ -20,15 +21,16 @@ __all__ = ["compute", "inside", "lasting", "noted_by"]
 
 _here = threading.local()  # .clock: (seconds, label) of the simulation that runs in this thread
 _refuse = []  # of the simulations that run in this process, the outermost first: what refuses a thread of a program's own
-_latest = {}  # "noted": the latest that notes spans; "lasting": the latest emulated link
+_links = weakref.WeakSet()  # emulated ones: while one is in use, `compute` lasts as long as it says
+_tracers = []  # weak references, in the order in which they were made: the last that is in use notes the spans
 
 
 def compute(seconds: float, label: str = "", work=None):
     """Compute for `seconds`; in a simulation that is all, and live it is what `work()` does.
 
     seconds: 0 or more. label: what a timeline writes on it. work: a function without arguments; it is not called in a
-    simulation. Live it is called, and without one the rank sleeps for `seconds`. On ranks whose latest link is an
-    emulated one (`ringtree.emulate`) it lasts `seconds` at least. The latest `ringtree.traced` notes the span.
+    simulation. Live it is called, and without one the rank sleeps for `seconds`. While a link that `ringtree.emulate` made is
+    in use on this rank, it lasts `seconds` at least. What `ringtree.traced` made last, of all that is in use, notes the span.
 
     Returns what `work` returns, None where it is not called. Raises UsageError for seconds that are no number from 0 on,
     and for work that cannot be called.
@@ -45,10 +47,11 @@ def compute(seconds: float, label: str = "", work=None):
         _refuse[-1]()
     start = time.monotonic()
     result = work() if work is not None else None
-    if work is None or _of("lasting"):
+    if work is None or _links:
         time.sleep(max(0.0, start + seconds - time.monotonic()))
-    if noting := _of("noted"):
-        noting.computed(start, time.monotonic(), label)
+    tracer = next(filter(None, (each() for each in reversed(_tracers))), None)
+    if tracer is not None:
+        tracer.computed(start, time.monotonic(), label)
     return result
 
 
@@ -67,16 +70,11 @@ def inside(clock, refuse=None):
             _refuse.remove(refuse)
 
 
-def noted_by(notes) -> None:
-    """From now on `compute` calls notes.computed(start, end, label), for as long as `notes` lives."""
-    _latest["noted"] = weakref.ref(notes)
+def noted_by(tracer) -> None:
+    """From now on `compute` calls tracer.computed(start, end, label), until `tracer` is gone or another one is made."""
+    _tracers[:] = [*(each for each in _tracers if each() is not None), weakref.ref(tracer)]
 
 
 def lasting(link) -> None:
-    """From now on `compute` lasts as long as it says, for as long as `link` lives."""
-    _latest["lasting"] = weakref.ref(link)
-
-
-def _of(what):
-    found = _latest.get(what)
-    return found and found()
+    """From now on `compute` lasts as long as it says, until `link` is gone."""
+    _links.add(link)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from ringtree.errors import UsageError
+from ringtree.given import a, optional, require, whole
 from ringtree.units import bytes_text, seconds_text
 
 
@@ -22,23 +24,23 @@ class Link:
     def __post_init__(self):
         for name, value, unit in (("alpha", self.alpha, "seconds"), ("beta", self.beta, "seconds per byte")):
             if not _is_number(value) or not math.isfinite(value) or value < 0:
-                raise ValueError(f"Link got {name}={value!r}; give {unit}, a finite number that is not negative.")
+                raise UsageError(f"Link got {name}={value!r}: give {unit}, a finite number that is not negative")
 
     @classmethod
     def of(cls, alpha: float, *, bandwidth: float) -> Link:
         """A link from its α in seconds and its bandwidth in bytes per second (`math.inf` for β = 0)."""
         if not _is_number(bandwidth) or not bandwidth > 0:
-            raise ValueError(
-                f"Link.of got bandwidth={bandwidth!r}; give bytes per second, a number greater than 0 (450 GB/s is 450e9)."
+            raise UsageError(
+                f"Link.of got bandwidth={bandwidth!r}: give bytes per second, a number greater than 0 (450 GB/s is 450e9)"
             )
         return cls(alpha, 1 / bandwidth)
 
     def time(self, nbytes):
         """Seconds for one message of nbytes: α + n·β. Takes a number or a NumPy array of numbers."""
         if isinstance(nbytes, (str, list, tuple)) or nbytes is None:
-            raise TypeError(f"Link.time got {nbytes!r}; give a number of bytes, or a NumPy array of them.")
+            raise UsageError(f"Link.time got {nbytes!r}: give a number of bytes, or a NumPy array of them")
         if not (nbytes >= 0 if _is_number(nbytes) else (nbytes >= 0).all()):
-            raise ValueError(f"Link.time got nbytes={nbytes!r}; a message has 0 bytes or more.")
+            raise UsageError(f"Link.time got nbytes={nbytes!r}: a message has 0 bytes or more")
         return self.alpha + nbytes * self.beta
 
     @property
@@ -74,14 +76,13 @@ class Machine:
     cards_per_node: int | None = None
 
     def __post_init__(self):
-        for name in ("ranks_per_node", "cards_per_node"):
-            value = getattr(self, name)
-            if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
-                raise ValueError(f"Machine got {name}={value!r}; give a whole number, 1 or more.")
+        link, count = a(Link, words="a Link"), optional(whole(1))
+        for name, kind in {"inside": link, "between": optional(link), "ranks_per_node": count, "cards_per_node": count}.items():
+            require("Machine", name, getattr(self, name), kind)
         if self.cards_per_node is not None and self.ranks_per_node is None:
-            raise ValueError("Machine got cards_per_node and no ranks_per_node; say how many ranks a node has.")
+            raise UsageError("Machine got cards_per_node and no ranks_per_node: say how many ranks a node has")
         if self.between is not None and self.ranks_per_node is None:
-            raise ValueError("Machine got a link between nodes and no ranks_per_node; say how many ranks a node has.")
+            raise UsageError("Machine got a link between nodes and no ranks_per_node: say how many ranks a node has")
 
     def node(self, rank: int) -> int:
         """The node of a rank."""

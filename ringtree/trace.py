@@ -13,6 +13,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from ringtree.errors import UsageError
+
 __all__ = ["Call", "Message", "Note", "Notes", "Span", "Trace"]
 
 
@@ -118,16 +120,16 @@ class Trace(list):
         """One trace from the notes of all ranks (of one host, whose clock they share).
 
         The k-th send from one rank to another with one tag belongs to the k-th receive.
-        Raises ValueError where a half is missing or not complete.
+        Raises UsageError where a half is missing or not complete.
         """
         notes = sorted(notes, key=lambda each: each.rank)
         if not notes or [each.rank for each in notes] != list(range(notes[0].size)):
             ranks = [each.rank for each in notes]
-            raise ValueError(f"A trace needs the notes of every rank, once each; these are of ranks {ranks}.")
+            raise UsageError(f"a trace was given the notes of ranks {ranks}: give those of every rank, once each")
         if unfinished := [call for each in notes for call in each.calls if call.end is None]:
-            raise ValueError(
-                f"Rank {unfinished[0].rank} has not waited for its {unfinished[0].operation}: wait() for every collective before "
-                "the trace is joined."
+            raise UsageError(
+                f"rank {unfinished[0].rank} has not waited for its {unfinished[0].operation}: wait() for every collective before "
+                "the trace is joined"
             )
         messages = [_join(send, receive) for send, receive in _pairs(notes)]
         spans = [span for each in notes for span in each.spans]
@@ -264,18 +266,18 @@ def _pairs(notes: list[Notes]) -> Iterable[tuple[Note, Note]]:
             halves[note.src, note.dst, note.tag][0 if note.sends else 1].append(note)
     for (src, dst, tag), (sends, receives) in halves.items():
         if len(sends) != len(receives):
-            raise ValueError(
-                f"Rank {src} sent {len(sends)} messages to rank {dst} with tag {tag}, which received "
-                f"{len(receives)}: a trace is joined when every message has arrived."
+            raise UsageError(
+                f"rank {src} sent {len(sends)} messages to rank {dst} with tag {tag}, which received "
+                f"{len(receives)}: a trace is joined when every message has arrived"
             )
         yield from zip(sends, receives, strict=True)
 
 
 def _join(send: Note, receive: Note) -> Message:
     if receive.end is None:
-        raise ValueError(
-            f"Rank {receive.dst} has not waited for a message from rank {receive.src}: "
-            "wait() for every message before the trace is joined."
+        raise UsageError(
+            f"rank {receive.dst} has not waited for a message from rank {receive.src}: "
+            "wait() for every message before the trace is joined"
         )
     start = receive.start if receive.start is not None else max(send.posted, receive.posted)
     return Message(

@@ -6,7 +6,6 @@ Setting RINGTREE_SHARE_GPUS=1 lets several ranks share one GPU, RINGTREE_SOLUTIO
 
 import argparse
 import hashlib
-import re
 import shutil
 import subprocess
 import sys
@@ -18,12 +17,13 @@ import yaml
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = ROOT / "_build"
 STAMP = BUILD / "built-from"
-COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 sys.path[:0] = [str(ROOT / "book" / "ext"), str(ROOT / "tools")]
 
 import executed
 import run_notebooks
 import solutions
+
+from ringtree.watching import without_colors
 
 
 def sources():
@@ -48,7 +48,9 @@ def chapters():
     """The notebooks of the table of contents whose cells are run for the book; a lab's are the reader's to run."""
     toc = yaml.safe_load((ROOT / "_toc.yml").read_text())
     files = [ROOT / f"{entry['file']}.ipynb" for part in toc["parts"] for entry in part["chapters"]]
-    return [path for path in files if path.is_file() and path.parent.name == "notebooks"]
+    found = [path for path in files if path.is_file() and path.parent.name == "notebooks"]
+    solved = [ROOT / "labs" / "source" / path.stem / f"{path.stem[3:]}.ipynb" for path in found if path.stem[:3] == "00-"]
+    return [*(path for path in solved if path.is_file()), *(path for path in found if path.stem[:3] != "00-")]
 
 
 def judge_answers():
@@ -80,7 +82,7 @@ def run_jupyter_book():
     command = [*jupyter_book, "build", str(ROOT), "-W", "--keep-going"]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         for line in process.stdout:
-            print(line if sys.stdout.isatty() else COLOUR.sub("", line), end="", flush=True)
+            print(line if sys.stdout.isatty() else without_colors(line), end="", flush=True)
     return process.returncode
 
 

@@ -18,37 +18,53 @@ import nbformat
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "book" / "ext"))
 
-from executed import execute_and_keep
+import citations
+from executed import execute_and_keep, join_streams
+
+from ringtree.watching import without_colors
 
 KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
 WIDGET = "application/vnd.jupyter.widget-view+json"
 KEPT_METADATA = {"tags", "mystnb", "editable", "deletable", "nbgrader", "slideshow", "jupyter"}
-ANSI = re.compile(r"\x1b\[[0-9;]*m")
 CELL_FILE = re.compile(r"/\S*/ipykernel_\d+/\d+\.py")
+HIDDEN = {
+    "hide-cell": ("source_hidden", "outputs_hidden"),
+    "hide-input": ("source_hidden",),
+    "hide-output": ("outputs_hidden",),
+}
+SCRIPT = re.compile(r"```(?:\{literalinclude\} |python\n# )(scripts/[\w-]+\.py)\n.*?\n```(?=\n|$)", re.DOTALL)
 TO_A_PAGE = re.compile(r"\{doc\}`(?:([^`<]+?) *<([^`>]+)>|([^`<]+))`")
 
 
 def stored_notebooks():
     """Every notebook whose outputs are stored and checked: chapters and lab sources."""
     chapters = sorted((ROOT / "notebooks").glob("*.ipynb"))
+    chapters = [path for path in chapters if not path.name.startswith("00-")]  # made from its lab source, with blanks
     labs = sorted((ROOT / "labs" / "source").rglob("*.ipynb"))
     return [path for path in chapters + labs if ".ipynb_checkpoints" not in path.parts]
 
 
-def normalise(notebook):
-    """Return a copy of a notebook whose outputs hold text only and whose metadata is stable."""
+def normalise(notebook, up="../"):
+    """Return a copy of a notebook whose outputs hold text only and whose metadata is stable.
+
+    What Sphinx alone can show is stored as JupyterLab can show it too: links to pages, citations, scripts, what is folded.
+    up: the way from the notebook to the root of the project.
+    """
     found = copy.deepcopy(notebook)
     found.metadata = nbformat.from_dict({"kernelspec": KERNEL, "language_info": {"name": "python"}})
     found.nbformat, found.nbformat_minor = 4, 5
     count = 0
     for cell in found.cells:
         if cell.cell_type == "markdown":
-            cell.source = TO_A_PAGE.sub(as_link, cell.source)
+            cell.source = SCRIPT.sub(with_script, citations.as_links(TO_A_PAGE.sub(as_link, cell.source), up))
         cell.metadata = nbformat.from_dict({key: cell.metadata[key] for key in cell.metadata if key in KEPT_METADATA})
         if cell.cell_type == "code":
             count += 1  # as a run from the top counts; nbval takes a cell without a count as never run
             cell.execution_count = count
-            cell.outputs = merged(text_only(output, count) for output in cell.outputs)
+            if hidden := {name: True for tag in cell.metadata.get("tags", ()) for name in HIDDEN.get(tag, ())}:
+                cell.metadata["jupyter"] = hidden
+            texts = (text_only(output, count) for output in cell.outputs)
+            cell.outputs = join_streams(output for output in texts if output is not None)
     return found
 
 
@@ -60,6 +76,17 @@ def as_link(match):
         if path.is_file():
             return f"[{text or title_of(path)}]({to}{path.suffix})"
     return match[0]  # the build says that there is no such page
+
+
+def with_script(match):
+    """A listing that begins with the name of a script in `notebooks/scripts`, with that script of today in it."""
+    script = ROOT / "notebooks" / match[1]
+    return f"```python\n# {match[1]}\n{script.read_text(encoding='utf-8').rstrip()}\n```" if script.is_file() else match[0]
+
+
+def way_up(path):
+    """The way from a notebook to the root of the project, as its links have it."""
+    return "../" * (len(path.resolve().relative_to(ROOT).parts) - 1)
 
 
 @functools.cache
@@ -89,25 +116,11 @@ def text_only(output, count):
 
 def without_paths(text):
     """A traceback without colours and without this machine's folders."""
-    text = ANSI.sub("", text)
+    text = without_colors(text)
     text = CELL_FILE.sub("cell", text)
     for folder in (str(ROOT), sys.prefix, sys.base_prefix, str(Path.home())):
         text = text.replace(folder + "/", "")
     return text
-
-
-def merged(outputs):
-    """Neighbouring pieces of the same stream as one, as nbval compares them."""
-    found = []
-    for output in outputs:
-        if output is None:
-            continue
-        last = found[-1] if found else None
-        if last and last.output_type == output.output_type == "stream" and last.name == output.name:
-            last.text += output.text
-        else:
-            found.append(output)
-    return found
 
 
 def main():
@@ -119,7 +132,7 @@ def main():
         path = path.resolve()
         print(f"{path.name}: {'running' if given.execute else 'normalising'}", flush=True)
         notebook = execute_and_keep(path) if given.execute else nbformat.read(path, as_version=4)
-        nbformat.write(normalise(notebook), path)
+        nbformat.write(normalise(notebook, way_up(path)), path)
 
 
 if __name__ == "__main__":

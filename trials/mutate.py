@@ -22,7 +22,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "trials")]
 
 from verdicts import ANSWERS, NAMES, RUBBISH, Notebook, learners_cells, module_of
 
-from ringtree.labs import comparing, forbidding, judging
+from ringtree.labs import comparing, conditions, error_text, forbidding, judging
 from ringtree.labs.exercise import Answer, Program
 
 SECONDS = 20
@@ -31,7 +31,7 @@ SHARED = (
     (judging, "checked=True", "checked=False", "the simulator's own checks", ""),
     (judging, '(case, "nccl") for case in cases', '(case, "gloo") for case in cases', "NCCL's rules", "NCCL's rules"),
     (judging, 'tried.insert(again + 1, (cases[again], "gloo"))', "pass", "one more run, by Gloo's rules", "run once more"),
-    (judging, 'torch.set_deterministic_debug_mode("warn")', "None", "unwritten memory shows", "nan"),
+    (conditions, 'torch.set_deterministic_debug_mode("warn")', "None", "unwritten memory shows", "nan"),
     (forbidding, "setattr(real, name, _refusing(replaced[name]))", "None", "torch's collectives fail", "it calls a collective"),
     (forbidding, "function.__code__ = _refuse.__code__", "None", "the book's algorithms fail", "it calls"),
 )
@@ -180,7 +180,7 @@ def mutants(labs):
                 yield Mutant(f"{lab}: {name}", says, [(lab, name)], concerns, functools.partial(_with, {(lab, name): changed}))
     if len(labs) == len(NAMES):
         every = [(lab, name) for lab in labs for name in module_of(lab).EXERCISES]
-        for module in comparing, judging:
+        for module in comparing, error_text, judging:
             yield from sentences(module, module.__name__.rpartition(".")[2], every)
         for module, old, new, says, told in SHARED:
             text = Path(module.__file__).read_text()
@@ -260,9 +260,9 @@ def tried(lab, name):
             found.append((what, Notebook().run(text)[name], reason))
     exercise, results = module_of(lab).EXERCISES[name], []
     for what, function, reason in found:
-        with noted(module_of(lab).__file__, comparing.__file__, judging.__file__) as lines:
+        with noted(module_of(lab).__file__, comparing.__file__, error_text.__file__, judging.__file__) as lines:
             verdict = judging.judge(name, function, exercise, SECONDS)
-        results.append(Tried(lab, name, what, function, reason, verdict.level, verdict.wrong or verdict.more, lines))
+        results.append(Tried(lab, name, what, function, reason, verdict.level, verdict.fault or verdict.next_level, lines))
     return results
 
 
@@ -300,7 +300,7 @@ def noticed(mutant, changed):
                 continue
             if verdict.level != each.level:
                 return "gets through" if each.level is None else "comes further", f"{name}: {each.what}"
-            if each.reason and not re.search(each.reason, verdict.wrong or verdict.more, re.DOTALL):
+            if each.reason and not re.search(each.reason, verdict.fault or verdict.next_level, re.DOTALL):
                 best = best or ("is told something else", f"{name}: {each.what}")
         if best is None and isinstance(exercise, Answer):
             best = rubbish(name, exercise)

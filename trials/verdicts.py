@@ -27,6 +27,7 @@ sys.path[:0] = [path for path in (str(ROOT), str(ROOT / "trials")) if path not i
 from ringtree import labs
 from ringtree.labs.judging import judge
 from ringtree.labs.lab import module_of
+from ringtree.labs.release import place_of
 
 KEPT = ROOT / "_build" / "verdicts"
 LABS = ROOT / "labs"
@@ -85,7 +86,7 @@ def source_of(lab):
 
 
 def release_of(lab):
-    return LABS / "release" / source_of(lab).relative_to(LABS / "source")
+    return place_of(LABS, source_of(lab).relative_to(LABS / "source"))
 
 
 def learners_cells(lab, of=source_of):
@@ -121,7 +122,7 @@ def judged(lab, name, text):
 
 @functools.cache
 def verdict(lab, name, text):
-    """The verdict on an answer of `answers_to`, with `wrong`, `more` and `level`, from what is kept where that is good."""
+    """The verdict on an answer of `answers_to`, with `fault`, `next_level` and `level`, from what is kept where that is good."""
     return of_lab(lab)[name][text]
 
 
@@ -134,14 +135,17 @@ def of_lab(lab):
         found = {}
         for name in module_of(lab).EXERCISES:
             each = {text: judged(lab, name, text) for _, text in answers_to(lab, name)}
-            found[name] = {text: [one.wrong, one.more, one.level] for text, one in each.items()}
+            found[name] = {text: [one.fault, one.next_level, one.level] for text, one in each.items()}
         kept = {"rests on": rests_on, "found": found}
         KEPT.mkdir(parents=True, exist_ok=True)
         new = path.with_suffix(f".{next(_numbers)}")
         new.write_text(json.dumps(kept))
         new.replace(path)
     return {
-        name: {text: SimpleNamespace(wrong=wrong, more=more, level=level) for text, (wrong, more, level) in each.items()}
+        name: {
+            text: SimpleNamespace(fault=fault, next_level=next_level, level=level)
+            for text, (fault, next_level, level) in each.items()
+        }
         for name, each in kept["found"].items()
     }
 

@@ -15,7 +15,6 @@ import importlib.util
 import json
 import os
 import platform
-import re
 import sys
 import tempfile
 import time
@@ -24,14 +23,31 @@ from pathlib import Path
 
 import nbformat
 
+from ringtree.watching import without_colors
+
 ROOT = Path(__file__).resolve().parent.parent.parent
 KEPT = ROOT / "_build" / "executed"
 NOTING = ROOT / "book" / "ext" / "noting"
 NOT_OURS = (".venv", "_build", ".git", "book", "tools", "trials", "tests")
 CELL_SECONDS = 600
 PROVISIONER = "ringtree-unix-sockets"
-COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 ASKED_FOR = ("ringtree/data/tables/recordings",)  # looked for without being opened, so it may come to be
+
+
+def join_streams(outputs):
+    """Text of one stream as one output, to the letter.
+
+    A kernel sends it in pieces that may end anywhere. myst-nb, which would join them itself, puts each on a line of its own.
+    """
+    joined, streams = [], {}
+    for output in outputs:
+        if output["output_type"] == "stream":
+            if output["name"] in streams:
+                streams[output["name"]]["text"] += output["text"]
+                continue
+            output = streams[output["name"]] = output.copy()
+        joined.append(output)
+    return joined
 
 
 # -- what a run depends on -------------------------------------------------------------
@@ -182,7 +198,7 @@ def main():
     try:
         execute_and_keep(path)
     except CellExecutionError as error:
-        print(f"{path.name}: {COLOUR.sub('', str(error))}", file=sys.stderr)
+        print(f"{path.name}: {without_colors(str(error))}", file=sys.stderr)
         return 1
     return 0
 

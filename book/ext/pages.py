@@ -26,6 +26,7 @@ from pygments.token import Comment, Keyword, Whitespace
 ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT / "book" / "ext"))
 
+import citations
 import executed
 import solutions
 
@@ -56,13 +57,14 @@ class RankCell(RegexLexer):
     }
 
 
+FIRST = "notebooks/00-first-evening"
 MADE = {"notebooks": executed.text_of, "labs": solutions.text_of}  # by folder: the text of a page that is more than its file
 
 
 def text_of(docname):
     """The notebook that a page shows, or None where the page's own file is all there is."""
-    made = MADE.get(docname.partition("/")[0])
-    return made and made(ROOT / f"{docname}.ipynb")
+    made = solutions.text_of_the_first if docname == FIRST else MADE.get(docname.partition("/")[0])
+    return made and citations.as_roles(made(ROOT / f"{docname}.ipynb"), "../" * docname.count("/"))
 
 
 def show_more_than_the_file(app, docname, source):
@@ -106,24 +108,8 @@ def mark_rank_cells(app, doctree):
             cell["classes"].append("here-too")
 
 
-def join_streams(outputs):
-    """Text of one stream as one output, to the letter.
-
-    A kernel sends it in pieces that may end anywhere. myst-nb, which would join them itself, puts each on a line of its own.
-    """
-    joined, streams = [], {}
-    for output in outputs:
-        if output["output_type"] == "stream":
-            if output["name"] in streams:
-                streams[output["name"]]["text"] += output["text"]
-                continue
-            output = streams[output["name"]] = output.copy()
-        joined.append(output)
-    return joined
-
-
 def join_streams_first(coalesce):
-    return lambda outputs: coalesce(join_streams(outputs))
+    return lambda outputs: coalesce(executed.join_streams(outputs))
 
 
 def leave_out_thebe(app, name, template, context, doctree):

@@ -7,6 +7,7 @@ Setting RINGTREE_SOLUTIONS=0 leaves the solutions out of the pages too.
 import os
 from pathlib import Path
 
+import executed
 import nbformat
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -23,9 +24,28 @@ def text_of(path):
     learners = nbformat.read(path, as_version=4)
     source = ROOT / "labs" / "source" / path.relative_to(ROOT / "labs" / "release")
     if are_shown() and source.is_file():
-        folds = folded(nbformat.read(source, as_version=4))
-        learners.cells = [each for cell in learners.cells for each in (cell, folds.get(cell.id)) if each]
+        learners.cells = with_folds(learners, nbformat.read(source, as_version=4))
     return nbformat.writes(learners)
+
+
+def text_of_the_first(path):
+    """The text of the first evening, which stands with the chapters: as a lab's, with the outputs of its source's kept run."""
+    learners = nbformat.read(path, as_version=4)
+    source = ROOT / "labs" / "source" / path.stem / f"{path.stem.partition('-')[2]}.ipynb"
+    if source.is_file():
+        solved = nbformat.reads(executed.text_of(source), as_version=4)
+        ran = {cell.id: cell.outputs for cell in solved.cells if cell.cell_type == "code"}
+        for cell in learners.cells:
+            if cell.cell_type == "code" and not cell.metadata["nbgrader"]["solution"]:
+                cell.outputs = ran[cell.id]
+        if are_shown():
+            learners.cells = with_folds(learners, solved)
+    return nbformat.writes(learners)
+
+
+def with_folds(learners, source):
+    folds = folded(source)
+    return [each for cell in learners.cells for each in (cell, folds.get(cell.id)) if each]
 
 
 def folded(source):

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import os
 import pwd
+import re
 import shlex
 import shutil
 import stat
@@ -15,16 +16,20 @@ from batchspawner import JobStatus, SlurmSpawner
 from batchspawner.api import BatchSpawnerAPIHandler
 from choices import Limits
 from jupyterhub.apihandlers import default_handlers
+from jupyterhub.utils import maybe_future
 from machine import node_in
+from members import account_in
 from queue_place import ASK, tell_free, tell_place
-from traitlets import Float, Integer, List, Unicode
+from traitlets import Float, Integer, List, Set, Unicode
 
 # The server takes the place of the script's shell: so it hears Slurm's first signal, and stops its kernels itself.
+# --export=ALL: the variables that the hub gives to sbatch. If --export named them, slurmd would add those of a login shell, which
+# runs the learner's profile on the node, outside of the job.
 SCRIPT = """#!/bin/bash
 #SBATCH --job-name={{name}}
-#SBATCH --output={{folder}}/server.log
+#SBATCH --output={{log}}
 #SBATCH --chdir={{homedir}}
-#SBATCH --export={{keepvars}}
+#SBATCH --export=ALL
 #SBATCH --time={{hours * 60}}
 #SBATCH --mem={{gib}}G
 #SBATCH --cpus-per-task={{[cpus, ((gpus if gpus is number else 0) * cpus_a_gpu) | int] | max}}
@@ -41,6 +46,7 @@ exec {{cmd}}
 
 
 PATIENCE = 60  # seconds for one of Slurm's commands
+LINES = 3  # of a server's log, shown to its learner if it does not start
 
 # By this page of batchspawner's a server may set anything of its spawner: also the commands that the hub runs as root.
 default_handlers.remove((r"/api/batchspawner", BatchSpawnerAPIHandler))
@@ -62,7 +68,10 @@ class Allotment(SlurmSpawner):
     req_cpus_a_gpu = Float(0, help="CPUs for each GPU of one who has some").tag(config=True)
     req_gpu = Unicode("gpu", help="Slurm's name of a GPU that is given whole").tag(config=True)
     req_processes = Integer(4096, help="processes and threads a learner may have").tag(config=True)
+    req_log = Unicode(help="where Slurm writes what the server says")
     req_name = Unicode("ringtree-hub", help="the jobs' name").tag(config=True)
+
+    groups = Set(Unicode(), help="the system's groups whose users get servers, whoever asks for them").tag(config=True)
 
     def limits_here(self):
         there = node_in(os.environ.get("SLURM_CONF", "/etc/slurm/slurm.conf")).get("RealMemory", 1024 * self.most_gib)
@@ -131,6 +140,18 @@ class Allotment(SlurmSpawner):
             raise RuntimeError("Slurm did not answer")
         return Allotment._listing
 
+    async def start(self):
+        """Submit the job and wait until its server answers, however long the queue. Raises PermissionError for no learner."""
+        self.check_learner()
+        self.user_options = self.limits_here().checked(self.user_options)
+        return await self.start_job()
+
+    def check_learner(self):
+        """An administrator of the hub may ask for anybody's server, and would get the account of whoever has one."""
+        if not account_in(self.user.name, self.groups):
+            told = f"{self.user.name} is not in the group {' or '.join(sorted(self.groups))}, whose users get servers here."
+            raise PermissionError(f"{told} Ask the administrator of this machine to add the user to the group.")
+
     async def submit_batch_script(self):
         """The home is closed first, by its owner: whoever made the account may have left it open."""
         prefix = self.exec_prefix.format(username=self.user.name)
@@ -157,6 +178,34 @@ class Allotment(SlurmSpawner):
             if number := await submission:  # without one, all of the learner's jobs would be meant
                 await self.run_command(f"scancel -u {self.user.name} {number}")
                 self.job_id = "" if self.job_id == number else self.job_id
+
+    async def wait_until(self, answers):
+        """Wait until the job runs and `answers()` is true. Raises RuntimeError, which says why, if the job ends before."""
+        while (status := await self.query_job_status()) != JobStatus.RUNNING or not await maybe_future(answers()):
+            if status == JobStatus.NOTFOUND:
+                raise RuntimeError(await self.why_not())
+            await asyncio.sleep(self.startup_poll_interval)
+
+    async def last_words(self):
+        """The last lines of the server's log, which say why it did not start."""
+        read = f"timeout 5 tail -c 4000 {shlex.quote(self.req_log)}"  # by its owner: it may lead anywhere by now
+        with contextlib.suppress(RuntimeError):
+            told = await self.run_command(f"{self.exec_prefix.format(username=self.user.name)} {read}")
+            lines = ["".join(filter(str.isprintable, line)).strip()[:300] for line in told.splitlines()]
+            return "\n".join(list(filter(None, lines))[-LINES:])
+        return ""
+
+    async def why_not(self):
+        """What the learner reads whose server has ended before it answered."""
+        told = await self.last_words()
+        if re.search("No space left on device|Disk quota exceeded", told):
+            return (
+                f"Your home is full, so your server cannot start. Ask your administrator to make room. Its last lines: {told}"
+            )
+        if told:
+            again = "Ask again in a minute. If it ends again, a file in your home may be the reason"
+            return f"Your server ended before it answered. {again}. Its last lines, for your administrator: {told}"
+        return f"Slurm no longer knows job {self.job_id}: {self.job_status or 'it has ended'}. Ask again in a minute."
 
     async def poll(self):
         """Also asked by a hub that was started anew. It cannot go on waiting for a job: one in the queue leaves it at once."""
@@ -213,13 +262,17 @@ class Enclosed(Allotment):
 
     server = property(_get_server, SlurmSpawner.server.fset)
 
+    def _req_log_default(self):
+        return str(self.folder / "server.log")
+
     def make_folder(self):
         """The learner's own folder, which the proxy's group may enter and nobody else; what lay there goes."""
         learner = pwd.getpwnam(self.user.name)
         self.folder.mkdir(mode=0o700, exist_ok=True)
         shutil.chown(self.folder, learner.pw_uid, self.proxy_group)
         self.folder.chmod(0o2710)
-        self.socket.unlink(missing_ok=True)
+        for left in (self.socket, Path(self.req_log)):
+            left.unlink(missing_ok=True)
         self.req_folder = str(self.folder)
 
     def cmd_formatted_for_batch(self):
@@ -240,15 +293,9 @@ class Enclosed(Allotment):
             return False
         return stat.S_ISSOCK(there.st_mode) and there.st_uid == pwd.getpwnam(self.user.name).pw_uid
 
-    async def start(self):
-        """Submit the job and wait until its server listens, however long the queue; returns the URL of the server's socket."""
-        self.user_options = self.limits_here().checked(self.user_options)
+    async def start_job(self):
+        """Returns the URL of the server's socket."""
         self.make_folder()
         await self.submit_batch_script()
-        while (status := await self.query_job_status()) != JobStatus.RUNNING or not self.listens():
-            if status == JobStatus.NOTFOUND:
-                raise RuntimeError(
-                    f"Slurm no longer knows job {self.job_id}: {self.job_status or 'it has ended'}. Ask again in a minute."
-                )
-            await asyncio.sleep(self.startup_poll_interval)
+        await self.wait_until(self.listens)
         return f"http+unix://{quote(str(self.socket), safe='')}"

@@ -33,6 +33,7 @@ RECORD = STATE / "private" / "installed.json"
 GRADING = SETTINGS.with_name("grading")
 MORE = SETTINGS.with_name("jupyterhub_config.py")  # an administrator's own
 GROUP, PROXY = "learners", "ringtree-proxy"
+STAFF = ("ringtree-admins", "ringtree-assistants")  # groups, empty at first: jupyterhub_config.py says what they may
 PACKAGES = ("slurm-wlm", "munge", "git", "python3-venv", "iproute2", "uidmap")
 SERVICES = ("munge", "slurmctld", "slurmd", "ringtree-proxy", "ringtree-hub", "ringtree-grading")
 
@@ -111,7 +112,7 @@ class Accounts:
         self.teacher = given.teacher
 
     def plan(self, record):
-        wanted = [f"the group {GROUP}"] * (not _known("group", GROUP))
+        wanted = [f"the group {name}" for name in (GROUP, *STAFF) if not _known("group", name)]
         wanted += [f"the user {name}" for name in (PROXY, self.teacher) if not _known("passwd", name)]
         made = [f"make {', '.join(wanted)}"] * bool(wanted)
         return " and ".join([*made, f"put the labs with their solutions into {self.teacher}'s home"])
@@ -120,6 +121,10 @@ class Accounts:
         if not _known("group", GROUP):
             run("groupadd", "--system", GROUP)
             record.note(group=GROUP)
+        for name in STAFF:
+            if not _known("group", name):
+                run("groupadd", "--system", name)
+                record.note(staff=[*record.get("staff", []), name])
         if not _known("passwd", PROXY):
             run("useradd", "--system", "--user-group", "--no-create-home", "--shell=/usr/sbin/nologin", PROXY)
             record.note(user=PROXY)
@@ -138,6 +143,8 @@ class Accounts:
             subprocess.run(["userdel", record["user"]], check=False)
         if record.get("group"):
             subprocess.run(["groupdel", record["group"]], check=False)
+        for name in record.get("staff", []):
+            subprocess.run(["groupdel", name], check=False)
 
 
 def _known(database, name):
@@ -353,12 +360,20 @@ ExecStartPre=-nvidia-modprobe -u -c=0
 [Unit]
 After=nvidia-persistenced.service nvidia-fabricmanager.service
 """
+# A tunnel of ssh is a session, for which systemd starts the user's own manager, and that the services in the user's home: outside
+# of every job. So a learner gets none. Not run: systemd has only read this.
+NO_MANAGER = f"""\
+# Made by `make hub` for the course "Rings and Trees": what is in a learner's home starts in the learner's server alone.
+[Service]
+ExecCondition=+/bin/sh -c "! id --groups --name %i | xargs --max-args=1 | grep --quiet --line-regexp {GROUP}"
+"""
 
 
 class Units:
     def __init__(self, given):
         self.given = given
-        self.beside = [UNITS / f"{name}.service.d" / "ringtree-hub.conf" for name in ("munge", "slurmctld", "slurmd")]
+        names = ("munge", "slurmctld", "slurmd", "user@")
+        self.beside = [UNITS / f"{name}.service.d" / "ringtree-hub.conf" for name in names]
 
     def texts(self):
         python, hub = self.given.hub / "python" / "bin", self.given.hub / "server"
@@ -386,6 +401,8 @@ class Units:
     def plan(self, record):
         started = f", and start {', '.join(SERVICES)}" if has_systemd() else " (no systemd runs here: nothing is started)"
         again = "let systemd start munge and Slurm again when they end"
+        if self.given.ssh == "tunnel":
+            again += ", start no manager (user@.service) for learners, and end their processes outside of Slurm's jobs"
         return f"write the units ringtree-proxy, ringtree-hub and ringtree-grading into {UNITS}, {again}{started}"
 
     def do(self, record):
@@ -395,7 +412,12 @@ class Units:
         for path in self.beside:
             path.parent.mkdir(exist_ok=True)
             more = ""
+            if path.parent.name == "user@.service.d":
+                path.write_text(NO_MANAGER) if self.given.ssh == "tunnel" else self.take_away(path)
+                continue
             if path.parent.name == "slurmd.service.d":
+                if self.given.ssh == "tunnel":  # for `mend`
+                    more += f"Environment=RINGTREE_HUB_GROUP={GROUP} RINGTREE_HUB_TEACHER={self.given.teacher}\n"
                 more += f"AppArmorProfile={namespaces.NAME}\n" if namespaces.need_leave() else ""
                 more += GPUS_FIRST if machine.find_gpus() else ""
             path.write_text(AGAIN + more)
@@ -417,11 +439,15 @@ class Units:
         for name in record.get("units", []):
             (UNITS / f"{name}.service").unlink(missing_ok=True)
         for path in self.beside if record.get("units") else ():
-            path.unlink(missing_ok=True)
-            if path.parent.is_dir() and not any(path.parent.iterdir()):
-                path.parent.rmdir()
+            self.take_away(path)
         if has_systemd():
             run("systemctl", "daemon-reload")
+
+    @staticmethod
+    def take_away(path):
+        path.unlink(missing_ok=True)
+        if path.parent.is_dir() and not any(path.parent.iterdir()):
+            path.parent.rmdir()
 
 
 STEPS = (Packages, Programs, Accounts, Ssh, Slurm, Leave, State, Units)
@@ -576,7 +602,7 @@ def remove(given):
     if not record:
         sys.exit(f"`make hub` has set nothing up here: there is no {RECORD}.")
     print("This will end every learner's server and remove")
-    for what in ("units", "slurm", "ssh", "profile", "group", "user", "teacher", "programs", "packages"):
+    for what in ("units", "slurm", "ssh", "profile", "group", "staff", "user", "teacher", "programs", "packages"):
         if record.get(what):
             print(f"  - {what}: {record[what] if isinstance(record[what], str) else ', '.join(record[what])}")
     print(f"  - {STATE}, with the hub's database, {SETTINGS} and {GRADING}")

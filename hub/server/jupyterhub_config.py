@@ -6,14 +6,16 @@ What differs between servers comes from the environment (`make hub` writes it to
 import os
 import sys
 from pathlib import Path
+from pwd import getpwnam
 from urllib.parse import quote
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
+import callers
 from allotments import Enclosed
 from machine import cpus_offered, node_in
-from members import Members
+from members import MAY, Members
 
 STATE = Path(os.environ["RINGTREE_HUB_STATE"])
 PYTHON = Path(sys.executable).parent
@@ -27,8 +29,13 @@ c = get_config()  # noqa: F821
 c.JupyterHub.authenticator_class = Members
 c.PAMAuthenticator.allowed_groups = {os.environ["RINGTREE_HUB_GROUP"]}
 c.PAMAuthenticator.open_sessions = False
-c.PAMAuthenticator.executor_threads = 32  # PAM holds one for some seconds where a password is wrong
-c.PAMAuthenticator.admin_groups = {os.environ.get("RINGTREE_HUB_ADMINS") or "root"}
+c.PAMAuthenticator.executor_threads = 128  # PAM holds one for some seconds where a password is wrong
+# Whoever is in the first of these groups has the account of every learner. Whoever is in the second sees and stops servers.
+c.PAMAuthenticator.admin_groups = {os.environ.get("RINGTREE_HUB_ADMINS") or "ringtree-admins"}
+c.Members.assistant_groups = {os.environ.get("RINGTREE_HUB_ASSISTANTS") or "ringtree-assistants"}
+c.Members.manage_groups = True
+c.JupyterHub.load_roles = [MAY]
+callers.trust(getpwnam(os.environ["RINGTREE_HUB_PROXY_GROUP"]).pw_uid)
 
 # ------------------------------------------------------------ where it listens
 c.JupyterHub.bind_url = os.environ["RINGTREE_HUB_ADDRESS"]
@@ -48,6 +55,7 @@ c.ConfigurableHTTPProxy.api_url = f"http+unix://{quote(str(STATE / 'proxy' / 'ap
 c.JupyterHub.spawner_class = Enclosed
 c.JupyterHub.concurrent_spawn_limit = 0
 c.JupyterHub.tornado_settings = {"slow_spawn_timeout": 0}  # the place in the queue is shown at once
+c.Allotment.groups = {os.environ["RINGTREE_HUB_GROUP"]}
 c.Enclosed.folders = str(STATE / "run")
 c.Enclosed.proxy_group = os.environ["RINGTREE_HUB_PROXY_GROUP"]
 c.Allotment.most_hours = int(os.environ.get("RINGTREE_HUB_HOURS", 12))

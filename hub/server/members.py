@@ -1,22 +1,78 @@
-"""Who may log in: the system's users in one group, by their passwords."""
+"""Who may log in: the system's users in some groups, by their passwords, and so many tries at a time."""
 
-import grp
+import asyncio
+import os
 import pwd
+import time
+from contextlib import suppress
+from grp import getgrnam
 
 from jupyterhub.auth import PAMAuthenticator
+from log_in_limits import Limits
+from tornado.web import HTTPError
+from traitlets import Instance, Set, Unicode
+
+# A refusal is given at a multiple of this many seconds. PAM takes less for a wrong password, and a random time.
+REFUSED_AFTER = 5
+
+
+def account_in(username, groups):
+    """The account of this name, if it is not root's and one of these groups has it; None if not. Groups may be missing."""
+    with suppress(KeyError, ValueError):  # a name that no account can have
+        account = pwd.getpwnam(username)
+        theirs = os.getgrouplist(username, account.pw_gid)
+        for group in groups if account.pw_uid else ():
+            with suppress(KeyError):
+                if getgrnam(group).gr_gid in theirs:
+                    return account
+    return None
 
 
 class Members(PAMAuthenticator):
-    """PAM is asked of the groups' members alone, so that nobody tries root's password by the hub's form."""
+    """Ask PAM about members of the groups alone: nobody tries the password of root, or of another user, by the hub's form."""
 
-    def authenticate(self, handler, data):
-        return super().authenticate(handler, data) if self.may_try(data["username"]) else None
+    assistant_groups = Set(
+        Unicode(), help="groups whose users may see and stop servers: in the hub they are the group ASSISTANTS"
+    ).tag(config=True)
+    limits = Instance(Limits, args=())
 
-    def may_try(self, username):
-        try:
-            account = pwd.getpwnam(username)
-        except KeyError:
-            return False
-        own = grp.getgrgid(account.pw_gid).gr_name
-        members = {group.gr_name for group in grp.getgrall() if username in group.gr_mem} | {own}
-        return bool(members & (self.allowed_groups | self.admin_groups))
+    async def authenticate(self, handler, data):
+        """Return the user's name and groups, or None. An unknown name is refused as late as a wrong password.
+
+        Raises HTTPError 429 for more tries than `limits` allows.
+        """
+        begun = time.monotonic()
+        name = self.normalize_username(data.get("username", ""))
+        address = handler.request.remote_ip if handler else ""
+        if seconds := self.limits.seconds_to_wait(name, address):
+            self.log.warning("Too many log-ins for %.32r from %s", name, address)
+            raise HTTPError(429, f"Too many log-ins for this name. Try again in {seconds} seconds.")
+        with self.limits.trying(name, address) as tried:
+            groups = self.allowed_groups | self.admin_groups | self.assistant_groups
+            known = account_in(name, groups) is not None
+            if known and await super().authenticate(handler, {**data, "username": name}):
+                tried.succeeded()
+                return {"name": name, "groups": [ASSISTANTS] if account_in(name, self.assistant_groups) else []}
+            if not known:
+                self.log.warning("No member of the hub's groups: %.32r@%s", name, address)
+            await asyncio.sleep(REFUSED_AFTER - (time.monotonic() - begun) % REFUSED_AFTER)
+        return None
+
+    def check_allowed(self, username, authentication=None):
+        """An administrator or an assistant needs no server, and so need not be a learner."""
+        if account_in(username, self.admin_groups | self.assistant_groups):
+            return True
+        return super().check_allowed(username, authentication)
+
+    def is_admin(self, handler, authentication):
+        name = authentication["name"]
+        return name in self.admin_users or account_in(name, self.admin_groups) is not None
+
+
+ASSISTANTS = "assistants"
+MAY = {
+    "name": "assistant",
+    "description": "See who has a server, and stop it; enter none",
+    "scopes": ["admin-ui", "list:users", "read:servers", "delete:servers"],
+    "groups": [ASSISTANTS],
+}

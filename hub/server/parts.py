@@ -21,6 +21,7 @@ from pathlib import Path
 import layout
 import machine
 import namespaces
+import strays
 
 HERE = Path(__file__).resolve().parent
 PYTHON = Path(sys.executable).parent
@@ -79,9 +80,16 @@ class Accounts:
         return name, password
 
     def remove(self):
+        numbers = {each.pw_uid for each in pwd.getpwall() if each.pw_name in self.made}
+        strays.end(numbers.__contains__, strays.processes)  # userdel keeps an account that still has one
         gone = [["userdel", "--remove", name] for name in self.made]
         for command in [*gone, ["userdel", self.proxy], ["groupdel", self.group]]:
-            done = subprocess.run(command, capture_output=True, text=True)
+            until = time.monotonic() + 10
+            # 8: a process of the user has ended, and its parent has not noted that yet.
+            while (
+                done := subprocess.run(command, capture_output=True, text=True)
+            ).returncode == 8 and time.monotonic() < until:
+                time.sleep(0.5)
             if done.returncode:
                 print(f"{' '.join(command)} failed, do it yourself: {done.stderr.strip()}", file=sys.stderr)
 
@@ -242,7 +250,8 @@ class Hub:
     def _slurmd(self):
         # Set again, as for the proxy: changing the AppArmor profile clears the death signal too.
         command = [*namespaces.under_leave(), "setpriv", "--pdeathsig=TERM", "--"]
-        return [*command, "slurmd", "-D", "-N", self.name], self._slurm_conf()
+        learners = {"RINGTREE_HUB_GROUP": self.accounts.group, "RINGTREE_HUB_TEACHER": self.teacher}
+        return [*command, "slurmd", "-D", "-N", self.name], self._slurm_conf() | learners
 
     def _proxy(self):
         command = ["setpriv", f"--reuid={self.accounts.proxy}", f"--regid={self.accounts.proxy}", "--clear-groups"]

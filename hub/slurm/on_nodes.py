@@ -1,9 +1,10 @@
 """A learner's server as a job on a node of a cluster, reached over the network with TLS in both directions."""
 
+import asyncio
+import shlex
 from pathlib import Path
 
 from allotments import Allotment
-from batchspawner import SlurmSpawner
 from choices import Limits
 from jupyterhub.apihandlers import APIHandler, default_handlers
 from traitlets import Integer
@@ -11,9 +12,9 @@ from traitlets import Integer
 # --exclusive=user: no other user has a job on the node meanwhile. Ports of Gloo and NCCL know no password.
 SCRIPT = """#!/bin/bash
 #SBATCH --job-name={{name}}
-#SBATCH --output={{homedir}}/.ringtree-hub/server.log
+#SBATCH --output={{log}}
 #SBATCH --chdir={{homedir}}
-#SBATCH --export={{keepvars}}
+#SBATCH --export=ALL
 #SBATCH --time={{hours * 60}}
 #SBATCH --mem={{gib}}G
 #SBATCH --cpus-per-task={{[cpus, (gpus * cpus_a_gpu) | int] | max}}
@@ -62,13 +63,35 @@ class OnNode(Allotment):
     batch_script = SCRIPT
     node_gpus = Integer(0, help="GPUs of a node: the most that one server can have").tag(config=True)
 
+    def _req_log_default(self):
+        return f"{self.req_homedir}/.ringtree-hub/server.log"
+
     def limits_here(self):
         return Limits(self.node_gpus, self.most_hours, self.most_gib)
 
-    async def start(self):
-        """Submit the job and wait until its server has told its port, however long the queue; returns (node, port)."""
-        self.user_options = self.limits_here().checked(self.user_options)
-        return await SlurmSpawner.start(self)
+    async def start_job(self):
+        """Returns the node and the port at which its server listens."""
+        self.port = 0
+        if self.server:
+            self.server.port = self.port
+        prefix = self.exec_prefix.format(username=self.user.name)
+        await self.run_command(f"{prefix} rm -f {shlex.quote(self.req_log)}")  # or an earlier server's would be shown
+        await self.submit_batch_script()
+        await self.wait_until(self.listens)
+        self.ip = self.state_gethost()
+        self.user.db.commit()
+        return self.ip, self.port
+
+    async def listens(self):
+        """Whether something listens at the port that the server has told: it tells it before it reads the learner's files."""
+        if not self.port:
+            return False
+        try:
+            _, line = await asyncio.wait_for(asyncio.open_connection(self.state_gethost(), self.port), 2)
+        except (OSError, TimeoutError):
+            return False
+        line.close()
+        return True
 
     async def certified_names(self):
         """The nodes' names, of which one will be the server's."""
@@ -77,6 +100,7 @@ class OnNode(Allotment):
 
     async def move_certs(self, paths):
         """Into the learner's home, which the nodes share, by a process of the learner: what is there may lead anywhere."""
+        self.check_learner()  # this comes before `start`
         folder = f"{self.req_homedir}/.ringtree-hub"
         prefix = self.exec_prefix.format(username=self.user.name)
         moved = {}

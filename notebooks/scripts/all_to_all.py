@@ -15,11 +15,10 @@ import torch.distributed as dist
 
 
 def pairwise_all_to_all(outputs, inputs, dist):
-    """In step s a rank sends to the rank s
-    further on and receives from the one s before.
+    """In step s a rank sends to the rank s further on and receives from the one s before.
 
-    Before: every rank has its `inputs`; blocks may be of any lengths. After: it has its
-    `outputs`. Cost: (p−1)(α + n/p·β), for blocks of one length.
+    Before: every rank has its `inputs`; blocks may be of any lengths. After: it has its `outputs`.
+    Cost: (p−1)(α + n/p·β), for blocks of one length.
     """
     rank, size = dist.get_rank(), dist.get_world_size()
     outputs[rank].copy_(inputs[rank])

@@ -15,8 +15,8 @@ import torch.distributed as dist
 
 
 def mst_broadcast(tensor, dist, root=0):
-    """Minimum spanning tree: the ranks split in two halves, the root sends to one
-    rank of the other half, and each half goes on alone, with a root of its own.
+    """Minimum spanning tree: the ranks split in two halves, the root sends to one rank of the other
+    half, and each half goes on alone, with a root of its own.
 
     Before: `root` has `tensor`. After: every rank has it.
     Cost: ⌈lg p⌉(α + nβ). Source: Chan, Heimlich, Purkayastha, van de Geijn 2007.

@@ -17,8 +17,8 @@ import torch.distributed as dist
 def mst_reduce(tensor, dist, root=0, op=torch.add):
     """Minimum spanning tree: that of the broadcast, walked from its leaves to the root.
 
-    Before: every rank has its own `tensor`. After: `root` has
-    the result in it, the others are left with partial results.
+    Before: every rank has its own `tensor`. After: `root` has the result in it, the others are left
+    with partial results.
     Cost: ⌈lg p⌉(α + nβ + nγ). Source: Chan et al. 2007.
     """
     rank = dist.get_rank()

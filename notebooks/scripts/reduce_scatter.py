@@ -15,11 +15,10 @@ import torch.distributed as dist
 
 
 def ring_reduce_scatter(tensor, dist, op=torch.add):
-    """Each shard goes once round the ring, and
-    every rank adds its own to it on the way.
+    """Each shard goes once round the ring, and every rank adds its own to it on the way.
 
-    Before: every rank has its own `tensor`. After: rank r has the result in shard
-    r; its other shards are partial results. Cost: (p−1)α + (p−1)/p·n(β + γ).
+    Before: every rank has its own `tensor`. After: rank r has the result in shard r; its other
+    shards are partial results. Cost: (p−1)α + (p−1)/p·n(β + γ).
     """
     rank, size = dist.get_rank(), dist.get_world_size()
     right, left = (rank + 1) % size, (rank - 1) % size

@@ -16,12 +16,12 @@ import torch.distributed as dist
 
 
 def mst_scatter(tensor, dist, root=0):
-    """Minimum spanning tree: the root sends one rank of the other half the
-    shards of all that half, and each half goes on alone, with a root of its own.
+    """Minimum spanning tree: the root sends one rank of the other half the shards of all that half,
+    and each half goes on alone, with a root of its own.
 
-    Before: `root` has all of `tensor`. After: rank r has its shard r; its other
-    shards may have been overwritten. Cost: ⌈lg p⌉α + (p−1)/p·nβ where the root
-    always keeps the larger half, as root 0 does. Source: Chan et al. 2007.
+    Before: `root` has all of `tensor`. After: rank r has its shard r; its other shards may have
+    been overwritten. Cost: ⌈lg p⌉α + (p−1)/p·nβ where the root always keeps the larger half, as
+    root 0 does. Source: Chan et al. 2007.
     """
     rank, size = dist.get_rank(), dist.get_world_size()
     cuts = [0, *accumulate(len(shard) for shard in tensor.tensor_split(size))]
@@ -42,12 +42,11 @@ def mst_scatter(tensor, dist, root=0):
 
 
 def mst_gather(tensor, dist, root=0):
-    """Minimum spanning tree: the tree of the
-    scatter, walked from its leaves to the root.
+    """Minimum spanning tree: the tree of the scatter, walked from its leaves to the root.
 
-    Before: rank r has shard r of `tensor`. After: `root` has all of it; the
-    others may have got some shards. Cost: ⌈lg p⌉α + (p−1)/p·nβ where the root
-    always keeps the larger half, as root 0 does. Source: Chan et al. 2007.
+    Before: rank r has shard r of `tensor`. After: `root` has all of it; the others may have got
+    some shards. Cost: ⌈lg p⌉α + (p−1)/p·nβ where the root always keeps the larger half, as root 0
+    does. Source: Chan et al. 2007.
     """
     rank, size = dist.get_rank(), dist.get_world_size()
     cuts = [0, *accumulate(len(shard) for shard in tensor.tensor_split(size))]

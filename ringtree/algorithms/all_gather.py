@@ -1,9 +1,9 @@
 """All-gather: each rank has its shard of a tensor, and afterwards every rank has all shards.
 
-Shard r of a tensor is `tensor.tensor_split(p)[r]`: the first shards are one element longer
-where p does not divide the length. Each function is a whole rank program. `dist` is
-`torch.distributed`, or anything that speaks like it. Costs are for n bytes, all shards
-together, on p ranks over links of α + nβ.
+Shard r of a tensor is `tensor.tensor_split(p)[r]`: the first shards are one element longer where p
+does not divide the length. Each function is a whole rank program. `dist` is `torch.distributed`, or
+anything that speaks like it. Costs are for n bytes, all shards together, on p ranks over links of
+α + nβ.
 """
 
 from itertools import accumulate
@@ -31,12 +31,12 @@ def ring_all_gather(tensor, dist):
 def recursive_doubling_all_gather(tensor, dist):
     """Partners at distance 1, 2, 4, … swap all that they have.
 
-    Where p is no power of two, some ranks first hand their shard to a
-    neighbour, who works for both and hands back the whole at the end.
+    Where p is no power of two, some ranks first hand their shard to a neighbour, who works for both
+    and hands back the whole at the end.
 
     Before: rank r has shard r of `tensor`. After: every rank has all of it.
-    Cost: lg p·α + (p−1)/p·nβ; where p is no power of two, one message of a
-    shard and one of the whole more. Source: Thakur, Rabenseifner, Gropp 2005.
+    Cost: lg p·α + (p−1)/p·nβ; where p is no power of two, one message of a shard and one of the
+    whole more. Source: Thakur, Rabenseifner, Gropp 2005.
     """
     rank, size = dist.get_rank(), dist.get_world_size()
     extra = size - (1 << size.bit_length() - 1)  # so many more than a power of two
@@ -68,8 +68,7 @@ def bruck_all_gather(tensor, dist):
     """Send all you have 1, 2, 4, … ranks to the left, and get as much from the right.
 
     Before: rank r has shard r of `tensor`. After: every rank has all of it.
-    Cost: ⌈lg p⌉α + (p−1)/p·nβ, for any p. Source:
-    Bruck, Ho, Kipnis, Upfal, Weathersby 1997.
+    Cost: ⌈lg p⌉α + (p−1)/p·nβ, for any p. Source: Bruck, Ho, Kipnis, Upfal, Weathersby 1997.
     """
     rank, size = dist.get_rank(), dist.get_world_size()
     shards = tensor.tensor_split(size)

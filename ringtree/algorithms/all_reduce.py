@@ -1,9 +1,9 @@
 """All-reduce: every rank gets the sum (or another operation) of what all ranks have.
 
-Each function is a whole rank program; before it every rank has its own `tensor`, and after
-it every rank has the result in it. `dist` is `torch.distributed`, or anything that speaks
-like it. `op` is called as op(a, b, out=a): torch.add, torch.maximum, torch.mul, … Costs are
-for n bytes on p ranks over links of α + nβ, with γ to reduce a byte.
+Each function is a whole rank program; before it every rank has its own `tensor`, and after it every
+rank has the result in it. `dist` is `torch.distributed`, or anything that speaks like it. `op` is
+called as op(a, b, out=a): torch.add, torch.maximum, torch.mul, … Costs are for n bytes on p ranks
+over links of α + nβ, with γ to reduce a byte.
 """
 
 import torch
@@ -61,11 +61,11 @@ def ring_all_reduce(tensor, dist, op=torch.add):
 def recursive_doubling_all_reduce(tensor, dist, op=torch.add):
     """Partners at distance 1, 2, 4, … swap all they have, and both reduce it.
 
-    Where p is no power of two, some ranks first hand theirs to a
-    neighbour, who works for both and hands back the result at the end.
+    Where p is no power of two, some ranks first hand theirs to a neighbour, who works for both and
+    hands back the result at the end.
 
-    Cost: lg p(α + nβ + nγ); where p is no power of two ⌊lg p⌋ of them, then one
-    message to reduce and one more. Source: Thakur, Rabenseifner, Gropp 2005.
+    Cost: lg p(α + nβ + nγ); where p is no power of two ⌊lg p⌋ of them, then one message to reduce
+    and one more. Source: Thakur, Rabenseifner, Gropp 2005.
     """
     rank, size = dist.get_rank(), dist.get_world_size()
     extra = size - (1 << size.bit_length() - 1)  # so many more than a power of two
@@ -92,15 +92,14 @@ def recursive_doubling_all_reduce(tensor, dist, op=torch.add):
 
 
 def rabenseifner_all_reduce(tensor, dist, op=torch.add):
-    """Recursive halving (partners swap halves
-    and reduce), then recursive doubling back.
+    """Recursive halving (partners swap halves and reduce), then recursive doubling back.
 
-    Where p is no power of two, some ranks first hand theirs to a
-    neighbour, who works for both and hands back the result at the end.
+    Where p is no power of two, some ranks first hand theirs to a neighbour, who works for both and
+    hands back the result at the end.
 
-    Cost: 2 lg p·α + 2(p−1)/p·nβ + (p−1)/p·nγ; where p is no power of two, with
-    p′ = 2^⌊lg p⌋: (2⌊lg p⌋ + 2)α + (2(p′−1)/p′ + 2)nβ + ((p′−1)/p′ + 1)nγ.
-    Source: Rabenseifner 2004; Thakur, Rabenseifner, Gropp 2005.
+    Cost: 2 lg p·α + 2(p−1)/p·nβ + (p−1)/p·nγ; where p is no power of two, with p′ = 2^⌊lg p⌋:
+    (2⌊lg p⌋ + 2)α + (2(p′−1)/p′ + 2)nβ + ((p′−1)/p′ + 1)nγ. Source: Rabenseifner 2004; Thakur,
+    Rabenseifner, Gropp 2005.
     """
     rank, size = dist.get_rank(), dist.get_world_size()
     extra = size - (1 << size.bit_length() - 1)  # so many more than a power of two

@@ -1,23 +1,22 @@
 """All-reduce over nodes: what goes on inside a node and between nodes, each by its own algorithm.
 
-Each function is a whole rank program; before it every rank has its own `tensor`, and after
-it every rank has the result in it. `dist` is `torch.distributed`, or anything that speaks
-like it. `op` is called as op(a, b, out=a): torch.add, torch.maximum, torch.mul, … Costs are
-for n bytes on p ranks over links of α + nβ, with γ to reduce a byte.
+Each function is a whole rank program; before it every rank has its own `tensor`, and after it every
+rank has the result in it. `dist` is `torch.distributed`, or anything that speaks like it. `op` is
+called as op(a, b, out=a): torch.add, torch.maximum, torch.mul, … Costs are for n bytes on p ranks
+over links of α + nβ, with γ to reduce a byte.
 """
 
 import torch
 
 
 def two_level_halving_all_reduce(tensor, dist, op=torch.add, ranks_per_node=8):
-    """Halving inside each node, so that a rank has one chunk of its node's
-    sum; each chunk all-reduced among the ranks that have it, one in each
-    node, by halving and doubling; then doubling inside each node. Every
-    node has `ranks_per_node` ranks.
+    """Halving inside each node, so that a rank has one chunk of its node's sum; each chunk
+    all-reduced among the ranks that have it, one in each node, by halving and doubling; then
+    doubling inside each node. Every node has `ranks_per_node` ranks.
 
-    Cost, with r ranks a node and N nodes, both powers of two: 2 lg r·α + 2(r−1)/r·nβ inside
-    a node and 2 lg N·α + 2(N−1)/N·(n/r)β between nodes, with (p−1)/p·nγ. Source: the two
-    levels: Horovod (pull request 411), NCCL inside, MPI between; halving: Rabenseifner 2004.
+    Cost, with r ranks a node and N nodes, both powers of two: 2 lg r·α + 2(r−1)/r·nβ inside a node
+    and 2 lg N·α + 2(N−1)/N·(n/r)β between nodes, with (p−1)/p·nγ. Source: the two levels: Horovod
+    (pull request 411), NCCL inside, MPI between; halving: Rabenseifner 2004.
     """
     inside, across = _levels(dist, ranks_per_node)
     _halving_doubling(
@@ -28,21 +27,20 @@ def two_level_halving_all_reduce(tensor, dist, op=torch.add, ranks_per_node=8):
 def two_level_doubling_all_reduce(tensor, dist, op=torch.add, ranks_per_node=8):
     """The same, but whole chunks are swapped between nodes: half of the rounds there.
 
-    Cost, with r ranks a node and N nodes, both powers of two: 2 lg r·α + 2(r−1)/r·nβ inside
-    a node and lg N(α + n/r·β) between nodes, with ((r−1)/r + lg N/r)nγ.
-    Source: as above, with the doubling of Thakur, Rabenseifner, Gropp 2005.
+    Cost, with r ranks a node and N nodes, both powers of two: 2 lg r·α + 2(r−1)/r·nβ inside a node
+    and lg N(α + n/r·β) between nodes, with ((r−1)/r + lg N/r)nγ. Source: as above, with the
+    doubling of Thakur, Rabenseifner, Gropp 2005.
     """
     inside, across = _levels(dist, ranks_per_node)
     _halving_doubling(tensor, inside, op, between=lambda chunk: _doubling(chunk, across, op))
 
 
 def node_leader_all_reduce(tensor, dist, op=torch.add, ranks_per_node=8):
-    """A tree inside each node reduces to its first rank, its leader; the leaders
-    all-reduce by recursive doubling; the trees hand the result down. Every node
-    has `ranks_per_node` ranks.
+    """A tree inside each node reduces to its first rank, its leader; the leaders all-reduce by
+    recursive doubling; the trees hand the result down. Every node has `ranks_per_node` ranks.
 
-    Cost, with r ranks a node and N nodes, N a power of two: ⌈lg r⌉(2α + 2nβ + nγ) inside a node
-    and lg N(α + nβ + nγ) between nodes. Source: MPICH (`allreduce_intra_smp.c`).
+    Cost, with r ranks a node and N nodes, N a power of two: ⌈lg r⌉(2α + 2nβ + nγ) inside a node and
+    lg N(α + nβ + nγ) between nodes. Source: MPICH (`allreduce_intra_smp.c`).
     """
     inside, _ = _levels(dist, ranks_per_node)
     leaders = Among(dist, range(0, dist.get_world_size(), ranks_per_node))
@@ -64,9 +62,8 @@ def node_leader_all_reduce(tensor, dist, op=torch.add, ranks_per_node=8):
 
 
 def hierarchical_ring_all_reduce(tensor, dist, op=torch.add, ranks_per_node=8):
-    """Reduce-scatter round the ring of each node, all-reduce each
-    chunk round a ring through all nodes, then all-gather round
-    the ring of each node. Every node has `ranks_per_node` ranks.
+    """Reduce-scatter round the ring of each node, all-reduce each chunk round a ring through all
+    nodes, then all-gather round the ring of each node. Every node has `ranks_per_node` ranks.
 
     Cost, with r ranks a node and N nodes: 2(r−1)α + 2(r−1)/r·nβ inside a node and
     2(N−1)α + 2(N−1)/N·(n/r)β between nodes, with (p−1)/p·nγ.
@@ -81,14 +78,13 @@ def hierarchical_ring_all_reduce(tensor, dist, op=torch.add, ranks_per_node=8):
 
 
 def multi_ring_all_reduce(tensor, dist, op=torch.add, ranks_per_node=8):
-    """A ring for each rank of a node, all at once, each with its part of
-    the tensor: ring c leaves every node at its rank c, and enters the
-    next at rank c + 1, so that every network card carries one ring out
-    and one in. Every node has `ranks_per_node` ranks.
+    """A ring for each rank of a node, all at once, each with its part of the tensor: ring c leaves
+    every node at its rank c, and enters the next at rank c + 1, so that every network card carries
+    one ring out and one in. Every node has `ranks_per_node` ranks.
 
     Cost, with r ranks and r cards a node and N nodes, for long vectors: 2(p−1)/p·n/r·β between
-    nodes, and (r−1) times as much inside a node, at the same time; with (p−1)/p·nγ.
-    Source: NCCL's channels, in Hu et al. 2025.
+    nodes, and (r−1) times as much inside a node, at the same time; with (p−1)/p·nγ. Source: NCCL's
+    channels, in Hu et al. 2025.
     """
     rank, size = dist.get_rank(), dist.get_world_size()
     if ranks_per_node < 1 or size % ranks_per_node:
@@ -218,8 +214,8 @@ def _levels(dist, ranks_per_node):
 class Among:
     """Some of the ranks, as if there were no others: rank i is `ranks[i]` of `dist`.
 
-    For messages, which is all that these algorithms need of a `dist`. A rank
-    that is none of them has the rank -1, as in a process group.
+    For messages, which is all that these algorithms need of a `dist`. A rank that is none of them
+    has the rank -1, as in a process group.
     """
 
     def __init__(self, dist, ranks):

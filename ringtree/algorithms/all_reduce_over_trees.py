@@ -1,9 +1,9 @@
 """All-reduce over trees that work in chunks: two at once, and chains inside the nodes.
 
-Each function is a whole rank program; before it every rank has its own `tensor`, and after
-it every rank has the result in it. `dist` is `torch.distributed`, or anything that speaks
-like it. `op` is called as op(a, b, out=a): torch.add, torch.maximum, torch.mul, … Costs are
-for n bytes on p ranks over links of α + nβ, with γ to reduce a byte.
+Each function is a whole rank program; before it every rank has its own `tensor`, and after it every
+rank has the result in it. `dist` is `torch.distributed`, or anything that speaks like it. `op` is
+called as op(a, b, out=a): torch.add, torch.maximum, torch.mul, … Costs are for n bytes on p ranks
+over links of α + nβ, with γ to reduce a byte.
 """
 
 from collections import defaultdict
@@ -15,15 +15,14 @@ import torch
 
 
 def two_trees_all_reduce(tensor, dist, op=torch.add, chunks=8, ranks_per_node=1):
-    """One half of the tensor goes up and down one binary tree, the other half
-    another, in chunks. Whoever has children in one tree is a leaf of the other,
-    and in each step every rank sends to one rank and receives from one, at most.
-    With more ranks on a node the trees join the nodes' first ranks, and a chain
-    through the others hangs below each, as in NCCL.
+    """One half of the tensor goes up and down one binary tree, the other half another, in chunks.
+    Whoever has children in one tree is a leaf of the other, and in each step every rank sends to
+    one rank and receives from one, at most. With more ranks on a node the trees join the nodes'
+    first ranks, and a chain through the others hangs below each, as in NCCL.
 
-    Cost, with k chunks of either half: at most (4⌈lg p⌉ + 4k)(α + n/2k·β), so about
-    2nβ for many chunks; half of it also reduces. Source: Sanders, Speck, Träff 2009;
-    the chains: NCCL (`src/graph/trees.cc`, `src/graph/connect.cc`).
+    Cost, with k chunks of either half: at most (4⌈lg p⌉ + 4k)(α + n/2k·β), so about 2nβ for many
+    chunks; half of it also reduces. Source: Sanders, Speck, Träff 2009; the chains: NCCL
+    (`src/graph/trees.cc`, `src/graph/connect.cc`).
     """
     rank = dist.get_rank()
     pieces = [half.tensor_split(chunks) for half in tensor.tensor_split(2)]
@@ -36,13 +35,13 @@ def two_trees_all_reduce(tensor, dist, op=torch.add, chunks=8, ranks_per_node=1)
 
 
 def multi_tree_all_reduce(tensor, dist, op=torch.add, chunks=8, ranks_per_node=8):
-    """Two trees for each rank of a node, all at once, each pair with its part of
-    the tensor: pair c joins the nodes' ranks c, so that every network card
-    carries one pair. Every node has `ranks_per_node` ranks.
+    """Two trees for each rank of a node, all at once, each pair with its part of the tensor: pair c
+    joins the nodes' ranks c, so that every network card carries one pair. Every node has
+    `ranks_per_node` ranks.
 
-    Cost, with r ranks and r cards a node, for long vectors in many chunks: 2n/r·β between
-    nodes and at most 2(r−1)/r·nβ inside a node, at the same time; half of it also reduces.
-    Source: NCCL's channels, in Hu et al. 2025; the trees as above.
+    Cost, with r ranks and r cards a node, for long vectors in many chunks: 2n/r·β between nodes and
+    at most 2(r−1)/r·nβ inside a node, at the same time; half of it also reduces. Source: NCCL's
+    channels, in Hu et al. 2025; the trees as above.
     """
     rank, size = dist.get_rank(), dist.get_world_size()
     if ranks_per_node < 1 or size % ranks_per_node:
@@ -91,11 +90,10 @@ def up_and_down(steps, dist, op=torch.add):
 
 @cache
 def two_trees(size, ranks_per_node=1):
-    """The edges of two binary trees, both with rank 0 at the
-    root: (tree, parent, child) to the step in which the first
-    chunk goes down it. The others follow in every second step.
-    Where a node has several ranks, its first one is in the trees,
-    and each of the others follows the rank before it, a step later.
+    """The edges of two binary trees, both with rank 0 at the root: (tree, parent, child) to the
+    step in which the first chunk goes down it. The others follow in every second step. Where a node
+    has several ranks, its first one is in the trees, and each of the others follows the rank before
+    it, a step later.
     """
     firsts = range(0, size, ranks_per_node)
     edges = {
@@ -114,9 +112,8 @@ def two_trees(size, ranks_per_node=1):
 def _two_trees(size):
     """The same for one rank a node.
 
-    As a sender and as a receiver, a rank has at most two edges.
-    So the edges can take turns: those that meet at a sender, or
-    at a receiver, go in odd steps and in even steps.
+    As a sender and as a receiver, a rank has at most two edges. So the edges can take turns: those
+    that meet at a sender, or at a receiver, go in odd steps and in even steps.
     """
     others = list(range(1, size))
     # Even places become odd ones, which are leaves.
@@ -161,12 +158,11 @@ def depth(place, size):
 
 
 def chain_tree_all_reduce(tensor, dist, op=torch.add, ranks_per_node=8, chunks=8):
-    """A chain inside each node and a binary tree between the nodes' first
-    ranks: chunk after chunk up to rank 0, then chunk after chunk down.
+    """A chain inside each node and a binary tree between the nodes' first ranks: chunk after chunk
+    up to rank 0, then chunk after chunk down.
 
-    Cost: about 2nβ inside a node, and 4nβ between nodes, where a
-    rank of the tree hears from two others; with so many messages
-    in a row as the way is long and there are chunks, each way.
+    Cost: about 2nβ inside a node, and 4nβ between nodes, where a rank of the tree hears from two
+    others; with so many messages in a row as the way is long and there are chunks, each way.
     Source: the tree of NCCL (`src/graph/trees.cc`, `src/graph/connect.cc`).
     """
     rank, size = dist.get_rank(), dist.get_world_size()

@@ -1,20 +1,18 @@
 """All-to-all: every rank has a block for each rank, and afterwards a block from each.
 
-`inputs[j]` is what this rank has for rank j; into `outputs[i]` comes what rank i has for this
-one. Each function is a whole rank program. `dist` is `torch.distributed`, or anything that
-speaks like it. Costs are for n bytes, all blocks of a rank together, on p ranks over links
-of α + nβ.
+`inputs[j]` is what this rank has for rank j; into `outputs[i]` comes what rank i has for this one.
+Each function is a whole rank program. `dist` is `torch.distributed`, or anything that speaks like
+it. Costs are for n bytes, all blocks of a rank together, on p ranks over links of α + nβ.
 """
 
 import torch
 
 
 def pairwise_all_to_all(outputs, inputs, dist):
-    """In step s a rank sends to the rank s
-    further on and receives from the one s before.
+    """In step s a rank sends to the rank s further on and receives from the one s before.
 
-    Before: every rank has its `inputs`; blocks may be of any lengths. After: it has its
-    `outputs`. Cost: (p−1)(α + n/p·β), for blocks of one length.
+    Before: every rank has its `inputs`; blocks may be of any lengths. After: it has its `outputs`.
+    Cost: (p−1)(α + n/p·β), for blocks of one length.
     """
     rank, size = dist.get_rank(), dist.get_world_size()
     outputs[rank].copy_(inputs[rank])
@@ -32,9 +30,9 @@ def bruck_all_to_all(outputs, inputs, dist):
 
     So there are few messages, but many blocks travel more than once.
 
-    Before: every rank has its `inputs`; all ranks' blocks for one rank have one length.
-    After: it has its `outputs`. Cost: ⌈lg p⌉(α + n/2·β), where p is a power of two.
-    Source: Bruck, Ho, Kipnis, Upfal, Weathersby 1997.
+    Before: every rank has its `inputs`; all ranks' blocks for one rank have one length. After: it
+    has its `outputs`. Cost: ⌈lg p⌉(α + n/2·β), where p is a power of two. Source: Bruck, Ho,
+    Kipnis, Upfal, Weathersby 1997.
     """
     rank, size = dist.get_rank(), dist.get_world_size()
     blocks = [inputs[(rank + away) % size] for away in range(size)]

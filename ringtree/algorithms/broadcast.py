@@ -1,7 +1,7 @@
 """Broadcast: what the root has, every rank has afterwards.
 
-Each function is a whole rank program. `dist` is `torch.distributed`, or anything that
-speaks like it. Costs are for n bytes on p ranks over links of α + nβ.
+Each function is a whole rank program. `dist` is `torch.distributed`, or anything that speaks like
+it. Costs are for n bytes on p ranks over links of α + nβ.
 """
 
 from itertools import accumulate
@@ -23,8 +23,8 @@ def flat_broadcast(tensor, dist, root=0):
 
 
 def mst_broadcast(tensor, dist, root=0):
-    """Minimum spanning tree: the ranks split in two halves, the root sends to one
-    rank of the other half, and each half goes on alone, with a root of its own.
+    """Minimum spanning tree: the ranks split in two halves, the root sends to one rank of the other
+    half, and each half goes on alone, with a root of its own.
 
     Before: `root` has `tensor`. After: every rank has it.
     Cost: ⌈lg p⌉(α + nβ). Source: Chan, Heimlich, Purkayastha, van de Geijn 2007.
@@ -45,8 +45,7 @@ def mst_broadcast(tensor, dist, root=0):
 
 
 def chain_broadcast(tensor, dist, root=0, chunks=8):
-    """Each rank hands on to the next, in chunks: one
-    chunk comes in while the one before goes out.
+    """Each rank hands on to the next, in chunks: one chunk comes in while the one before goes out.
 
     Before: `root` has `tensor`. After: every rank has it.
     Cost, for k chunks: (p − 2 + k)(α + n/k·β).
@@ -65,8 +64,7 @@ def chain_broadcast(tensor, dist, root=0, chunks=8):
 
 
 def scatter_all_gather_broadcast(tensor, dist, root=0):
-    """The root scatters the tensor over a tree,
-    then a ring gathers the shards on every rank.
+    """The root scatters the tensor over a tree, then a ring gathers the shards on every rank.
 
     Before: `root` has `tensor`. After: every rank has it.
     Cost: (lg p + p − 1)α + 2(p−1)/p·nβ. Source: van de Geijn's, in Chan et al. 2007.

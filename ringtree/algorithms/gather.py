@@ -1,9 +1,9 @@
 """Gather: each rank has its shard of a tensor, and afterwards the root has all shards.
 
-Shard r of a tensor is `tensor.tensor_split(p)[r]`: the first shards are one element longer
-where p does not divide the length. Each function is a whole rank program. `dist` is
-`torch.distributed`, or anything that speaks like it. Costs are for n bytes, all shards
-together, on p ranks over links of α + nβ.
+Shard r of a tensor is `tensor.tensor_split(p)[r]`: the first shards are one element longer where p
+does not divide the length. Each function is a whole rank program. `dist` is `torch.distributed`, or
+anything that speaks like it. Costs are for n bytes, all shards together, on p ranks over links of
+α + nβ.
 """
 
 from itertools import accumulate
@@ -26,12 +26,11 @@ def flat_gather(tensor, dist, root=0):
 
 
 def mst_gather(tensor, dist, root=0):
-    """Minimum spanning tree: the tree of the
-    scatter, walked from its leaves to the root.
+    """Minimum spanning tree: the tree of the scatter, walked from its leaves to the root.
 
-    Before: rank r has shard r of `tensor`. After: `root` has all of it; the
-    others may have got some shards. Cost: ⌈lg p⌉α + (p−1)/p·nβ where the root
-    always keeps the larger half, as root 0 does. Source: Chan et al. 2007.
+    Before: rank r has shard r of `tensor`. After: `root` has all of it; the others may have got
+    some shards. Cost: ⌈lg p⌉α + (p−1)/p·nβ where the root always keeps the larger half, as root 0
+    does. Source: Chan et al. 2007.
     """
     rank, size = dist.get_rank(), dist.get_world_size()
     cuts = [0, *accumulate(len(shard) for shard in tensor.tensor_split(size))]

@@ -1,8 +1,8 @@
 """Reduce: the root gets the sum (or another operation) of what all ranks have.
 
-Each function is a whole rank program. `dist` is `torch.distributed`, or anything that
-speaks like it. `op` is called as op(a, b, out=a): torch.add, torch.maximum, torch.mul, …
-Costs are for n bytes on p ranks over links of α + nβ, with γ to reduce a byte.
+Each function is a whole rank program. `dist` is `torch.distributed`, or anything that speaks like
+it. `op` is called as op(a, b, out=a): torch.add, torch.maximum, torch.mul, … Costs are for n bytes
+on p ranks over links of α + nβ, with γ to reduce a byte.
 """
 
 from itertools import accumulate
@@ -13,8 +13,8 @@ import torch
 def flat_reduce(tensor, dist, root=0, op=torch.add):
     """The root receives from one rank after the other.
 
-    Before: every rank has its own `tensor`. After: `root` has the result in it; the
-    others keep what they had. Cost: (p−1)(α + nβ + nγ), all of it at the root.
+    Before: every rank has its own `tensor`. After: `root` has the result in it; the others keep
+    what they had. Cost: (p−1)(α + nβ + nγ), all of it at the root.
     """
     if dist.get_rank() != root:
         dist.send(tensor, root)
@@ -29,8 +29,8 @@ def flat_reduce(tensor, dist, root=0, op=torch.add):
 def mst_reduce(tensor, dist, root=0, op=torch.add):
     """Minimum spanning tree: that of the broadcast, walked from its leaves to the root.
 
-    Before: every rank has its own `tensor`. After: `root` has
-    the result in it, the others are left with partial results.
+    Before: every rank has its own `tensor`. After: `root` has the result in it, the others are left
+    with partial results.
     Cost: ⌈lg p⌉(α + nβ + nγ). Source: Chan et al. 2007.
     """
     rank = dist.get_rank()
@@ -53,12 +53,11 @@ def mst_reduce(tensor, dist, root=0, op=torch.add):
 
 
 def chain_reduce(tensor, dist, root=0, op=torch.add, chunks=8):
-    """Each rank adds its own to what comes and hands it on, in chunks: one comes in
-    while the one before goes out. The chain begins behind the root and ends at it.
+    """Each rank adds its own to what comes and hands it on, in chunks: one comes in while the one
+    before goes out. The chain begins behind the root and ends at it.
 
-    Before: every rank has its own `tensor`. After: `root` has
-    the result in it, the others are left with partial
-    results. Cost, for k chunks: (p − 2 + k)(α + n/k·(β + γ)).
+    Before: every rank has its own `tensor`. After: `root` has the result in it, the others are left
+    with partial results. Cost, for k chunks: (p − 2 + k)(α + n/k·(β + γ)).
     """
     rank, size = dist.get_rank(), dist.get_world_size()
     left, right = (rank - 1) % size, (rank + 1) % size
@@ -77,16 +76,15 @@ def chain_reduce(tensor, dist, root=0, op=torch.add, chunks=8):
 
 
 def rabenseifner_reduce(tensor, dist, root=0, op=torch.add):
-    """Reduce-scatter by halving, then gather
-    the parts at the root over a tree.
+    """Reduce-scatter by halving, then gather the parts at the root over a tree.
 
-    Where p is no power of two, some ranks first hand all they have to a neighbour,
-    who works for both; if the root is one of them, it gets the result in the end.
+    Where p is no power of two, some ranks first hand all they have to a neighbour, who works for
+    both; if the root is one of them, it gets the result in the end.
 
-    Before: every rank has its own `tensor`. After: `root` has the result in it, the others
-    are left with partial results. Cost: 2 lg p·α + 2(p−1)/p·nβ + (p−1)/p·nγ; where p is no
-    power of two, a message of the whole (and its reducing) more, and for some roots another.
-    Source: Rabenseifner's, in Thakur, Rabenseifner, Gropp 2005.
+    Before: every rank has its own `tensor`. After: `root` has the result in it, the others are left
+    with partial results. Cost: 2 lg p·α + 2(p−1)/p·nβ + (p−1)/p·nγ; where p is no power of two, a
+    message of the whole (and its reducing) more, and for some roots another. Source:
+    Rabenseifner's, in Thakur, Rabenseifner, Gropp 2005.
     """
     rank, size = dist.get_rank(), dist.get_world_size()
     extra = size - (1 << size.bit_length() - 1)  # so many more than a power of two

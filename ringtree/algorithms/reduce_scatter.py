@@ -1,10 +1,10 @@
 """Reduce-scatter: every rank has a whole tensor, and afterwards each has its shard of the sum.
 
-Shard r of a tensor is `tensor.tensor_split(p)[r]`: the first shards are one element longer
-where p does not divide the length. Each function is a whole rank program. `dist` is
-`torch.distributed`, or anything that speaks like it. `op` is called as op(a, b, out=a):
-torch.add, torch.maximum, torch.mul, … Costs are for n bytes, all shards together, on p
-ranks over links of α + nβ, with γ to reduce a byte.
+Shard r of a tensor is `tensor.tensor_split(p)[r]`: the first shards are one element longer where p
+does not divide the length. Each function is a whole rank program. `dist` is `torch.distributed`, or
+anything that speaks like it. `op` is called as op(a, b, out=a): torch.add, torch.maximum,
+torch.mul, … Costs are for n bytes, all shards together, on p ranks over links of α + nβ, with γ to
+reduce a byte.
 """
 
 from itertools import accumulate
@@ -13,11 +13,10 @@ import torch
 
 
 def ring_reduce_scatter(tensor, dist, op=torch.add):
-    """Each shard goes once round the ring, and
-    every rank adds its own to it on the way.
+    """Each shard goes once round the ring, and every rank adds its own to it on the way.
 
-    Before: every rank has its own `tensor`. After: rank r has the result in shard
-    r; its other shards are partial results. Cost: (p−1)α + (p−1)/p·n(β + γ).
+    Before: every rank has its own `tensor`. After: rank r has the result in shard r; its other
+    shards are partial results. Cost: (p−1)α + (p−1)/p·n(β + γ).
     """
     rank, size = dist.get_rank(), dist.get_world_size()
     right, left = (rank + 1) % size, (rank - 1) % size
@@ -34,16 +33,16 @@ def ring_reduce_scatter(tensor, dist, op=torch.add):
 
 
 def recursive_halving_reduce_scatter(tensor, dist, op=torch.add):
-    """Partners at distance p/2, p/4, … 1 swap halves: each reduces
-    the half in which its own shard lies, and goes on with that half.
+    """Partners at distance p/2, p/4, … 1 swap halves: each reduces the half in which its own shard
+    lies, and goes on with that half.
 
-    Where p is no power of two, some ranks first hand all they have to a
-    neighbour, who works for both and hands back one shard at the end.
+    Where p is no power of two, some ranks first hand all they have to a neighbour, who works for
+    both and hands back one shard at the end.
 
-    Before: every rank has its own `tensor`. After: rank r has the result in shard r;
-    its other shards are partial results. Cost: lg p·α + (p−1)/p·n(β + γ); where p is no
-    power of two, one message of the whole (and its reducing) and one of a shard more.
-    Source: Thakur, Rabenseifner, Gropp 2005.
+    Before: every rank has its own `tensor`. After: rank r has the result in shard r; its other
+    shards are partial results. Cost: lg p·α + (p−1)/p·n(β + γ); where p is no power of two, one
+    message of the whole (and its reducing) and one of a shard more. Source: Thakur, Rabenseifner,
+    Gropp 2005.
     """
     rank, size = dist.get_rank(), dist.get_world_size()
     extra = size - (1 << size.bit_length() - 1)  # so many more than a power of two
@@ -75,15 +74,15 @@ def recursive_halving_reduce_scatter(tensor, dist, op=torch.add):
 
 
 def bruck_reduce_scatter(tensor, dist, op=torch.add):
-    """Bruck's all-gather run backwards: what would be copied
-    from the left is added up on its way to the right.
+    """Bruck's all-gather run backwards: what would be copied from the left is added up on its way
+    to the right.
 
-    Send what lies 4, 2, 1 ranks further on and beyond, summed so far,
-    and add what comes from as many ranks before.
+    Send what lies 4, 2, 1 ranks further on and beyond, summed so far, and add what comes from as
+    many ranks before.
 
-    Before: every rank has its own `tensor`. After: rank r has the result in shard r;
-    its other shards are partial results. Cost: ⌈lg p⌉α + (p−1)/p·n(β + γ), for any p.
-    Source: Bruck, Ho, Kipnis, Upfal, Weathersby 1997, reversed.
+    Before: every rank has its own `tensor`. After: rank r has the result in shard r; its other
+    shards are partial results. Cost: ⌈lg p⌉α + (p−1)/p·n(β + γ), for any p. Source: Bruck, Ho,
+    Kipnis, Upfal, Weathersby 1997, reversed.
     """
     rank, size = dist.get_rank(), dist.get_world_size()
     shards = tensor.tensor_split(size)

@@ -1,9 +1,9 @@
 """Scatter: the root has all shards of a tensor, and afterwards each rank has its own.
 
-Shard r of a tensor is `tensor.tensor_split(p)[r]`: the first shards are one element longer
-where p does not divide the length. Each function is a whole rank program. `dist` is
-`torch.distributed`, or anything that speaks like it. Costs are for n bytes, all shards
-together, on p ranks over links of α + nβ.
+Shard r of a tensor is `tensor.tensor_split(p)[r]`: the first shards are one element longer where p
+does not divide the length. Each function is a whole rank program. `dist` is `torch.distributed`, or
+anything that speaks like it. Costs are for n bytes, all shards together, on p ranks over links of
+α + nβ.
 """
 
 from itertools import accumulate
@@ -12,8 +12,8 @@ from itertools import accumulate
 def flat_scatter(tensor, dist, root=0):
     """The root sends one shard after the other.
 
-    Before: `root` has all of `tensor`. After: rank r has its shard
-    r; its other shards are as they were. Cost: (p−1)α + (p−1)/p·nβ.
+    Before: `root` has all of `tensor`. After: rank r has its shard r; its other shards are as they
+    were. Cost: (p−1)α + (p−1)/p·nβ.
     """
     rank, size = dist.get_rank(), dist.get_world_size()
     shards = tensor.tensor_split(size)
@@ -26,12 +26,12 @@ def flat_scatter(tensor, dist, root=0):
 
 
 def mst_scatter(tensor, dist, root=0):
-    """Minimum spanning tree: the root sends one rank of the other half the
-    shards of all that half, and each half goes on alone, with a root of its own.
+    """Minimum spanning tree: the root sends one rank of the other half the shards of all that half,
+    and each half goes on alone, with a root of its own.
 
-    Before: `root` has all of `tensor`. After: rank r has its shard r; its other
-    shards may have been overwritten. Cost: ⌈lg p⌉α + (p−1)/p·nβ where the root
-    always keeps the larger half, as root 0 does. Source: Chan et al. 2007.
+    Before: `root` has all of `tensor`. After: rank r has its shard r; its other shards may have
+    been overwritten. Cost: ⌈lg p⌉α + (p−1)/p·nβ where the root always keeps the larger half, as
+    root 0 does. Source: Chan et al. 2007.
     """
     rank, size = dist.get_rank(), dist.get_world_size()
     cuts = [0, *accumulate(len(shard) for shard in tensor.tensor_split(size))]

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from ringtree.errors import UsageError
-from ringtree.explain import as_text, making
+from ringtree.explain import as_text, howto
 from ringtree.explain.report import explain
 
 
@@ -57,7 +57,7 @@ def main(given=None, prog="ringtree explain") -> int:
 
 def _run(options) -> int:
     if not options.logs:
-        print(as_text.text_of(making.sections()))
+        print(as_text.text_of(howto.sections()))
         return 0
     page = _page_to_write(options)
     report = explain(

@@ -12,16 +12,12 @@ import sys
 
 from ringtree.collectives import call_names
 from ringtree.errors import UsageError
-from ringtree.measure import nccl_options, sweep, table
-from ringtree.measure.call import FP8, LACKS, OPERATIONS, TYPES, describe
-from ringtree.units import count_text
+from ringtree.live.processes.engine import LAUNCHERS
+from ringtree.measure import crews, nccl_options, sweep, table
+from ringtree.measure.call import describe
+from ringtree.operations import FP8, LACKS, OPERATIONS, TYPES
+from ringtree.units import count_text, size_text
 
-# What mpirun, another MPI's mpiexec and srun tell each process: which it is, and of how many.
-LAUNCHERS = (
-    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
-    ("PMI_RANK", "PMI_SIZE"),
-    ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
-)
 POWERS = {"": 0, "K": 10, "M": 20, "G": 30}
 
 
@@ -131,7 +127,11 @@ class _Planned:
 
     def __init__(self, options):
         self.joins = "WORLD_SIZE" in os.environ
-        copies = [] if self.joins else [int(os.environ[size]) for _, size in LAUNCHERS if os.environ.get(size, "").isdecimal()]
+        copies = (
+            []
+            if self.joins
+            else [int(os.environ[size]) for size in LAUNCHERS.values() if size and os.environ.get(size, "").isdecimal()]
+        )
         if max(copies, default=1) > 1:
             raise UsageError(
                 f"{max(copies)} copies of this command were started, and each would start ranks of its own: "
@@ -158,14 +158,14 @@ def _gpus():
 def _plan(jobs):
     """48 measurements of 24 sizes, 8 B to 64 MiB."""
     sizes = sorted({size for size, _ in jobs})
-    ends = dict.fromkeys(map(sweep.size_text, (sizes[0], sizes[-1])))
+    ends = dict.fromkeys(map(size_text, (sizes[0], sizes[-1])))
     spread = f" of {count_text(len(sizes), 'size')}, {' to '.join(ends)}"
     return f"{count_text(len(jobs), 'measurement')}{spread if sizes[-1] else ''}"
 
 
 def _first():
     """Whether this process is the one that speaks, of those that a launcher started."""
-    return next((os.environ[name] for name in ("RANK", *(rank for rank, _ in LAUNCHERS)) if name in os.environ), "0") == "0"
+    return next((os.environ[name] for name in ("RANK", *LAUNCHERS) if name in os.environ), "0") == "0"
 
 
 def _tell(sentences):
@@ -328,7 +328,7 @@ def _group(options):
 
     count = 4 if options.ranks is None else options.ranks
     with cluster.start(count, backend=options.backend, timeout=options.timeout) as ranks:
-        yield sweep.LiveRanks(ranks), True
+        yield crews.LiveRanks(ranks), True
 
 
 def _joined(options):
@@ -348,4 +348,4 @@ def _joined(options):
     if backend == "nccl":
         torch.cuda.set_device(local)
     dist.init_process_group(backend)
-    return sweep.Fellows(), dist.get_rank() == 0
+    return crews.AmongRanks(), dist.get_rank() == 0

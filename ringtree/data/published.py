@@ -15,6 +15,9 @@ from importlib import resources
 import numpy as np
 import pandas as pd
 
+from ringtree.errors import UsageError
+from ringtree.given import takes, whole
+
 
 @dataclass(frozen=True)
 class Run:
@@ -59,6 +62,7 @@ def _tables() -> tuple[dict[str, Run], pd.DataFrame]:
     return published, points.sort_values("bytes", kind="stable")
 
 
+@takes(sizes=whole(0))
 def runs(sizes: int = 2) -> dict[str, Run]:
     """The published runs that give at least so many sizes, by name, in the table's order.
 
@@ -70,12 +74,12 @@ def runs(sizes: int = 2) -> dict[str, Run]:
 
 
 def run(name: str) -> Run:
-    """The run of that name: machine, tool, source. Raises KeyError, with the nearest names, if there is none."""
+    """The run of that name: machine, tool, source. Raises UsageError, with the nearest names, if there is none."""
     published = _tables()[0]
     if name not in published:
         near = difflib.get_close_matches(str(name), published, n=3)
         hint = f"the nearest are {', '.join(near)}" if near else f"the first are {', '.join(list(published)[:3])}"
-        raise KeyError(f"no published run is called {name!r}; {hint}; data.runs(1) lists all {len(published)}.")
+        raise UsageError(f"no published run is called {name!r}: {hint}; data.runs(1) lists all {len(published)}")
     return published[name]
 
 
@@ -83,7 +87,7 @@ def samples(*names: str) -> pd.DataFrame:
     """Published runs as one table, as `fit.fit_machine` takes it: run, collective, algorithm, ranks, nodes, size, time.
 
     names: of runs; without any, all that `runs()` gives. size is in bytes, time in seconds; algorithm is "ring", "tree" or
-    what else the run was forced to, else "". Raises KeyError, with the nearest names, if there is no such run.
+    what else the run was forced to, else "". Raises UsageError, with the nearest names, if there is no such run.
     """
     parts = []
     for one in map(run, names or runs()):
@@ -97,7 +101,7 @@ def samples(*names: str) -> pd.DataFrame:
 def sweep(name: str) -> tuple[np.ndarray, np.ndarray]:
     """One run's message sizes in bytes and times in seconds, smallest message first.
 
-    For a collective the size is that of the full vector, as nccl-tests counts it. Raises KeyError,
+    For a collective the size is that of the full vector, as nccl-tests counts it. Raises UsageError,
     with the nearest names, if there is no such run.
     """
     run(name)

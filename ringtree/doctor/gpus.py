@@ -10,6 +10,7 @@ from pathlib import Path
 from ringtree.doctor import packages
 from ringtree.doctor.finding import fine, note, wrong
 from ringtree.units import binary_text, count_text
+from ringtree.watching import without_colors
 
 BUSY = 0.5  # of its memory: less free than so much, and a rank may not find enough
 
@@ -149,7 +150,7 @@ def _links(codes):
 
 def codes_between(text: str, count: int) -> list[str]:
     """The codes of `nvidia-smi topo -m` between GPUs, each pair once: NV18, PIX, SYS, …"""
-    rows = [re.sub(r"\x1b\[\d*m", "", line).split() for line in text.splitlines()]
+    rows = [without_colors(line).split() for line in text.splitlines()]
     rows = [row[1 : count + 1] for row in rows if row and re.fullmatch(r"GPU\d+", row[0]) and "X" in row]
     return [row[other] for number, row in enumerate(rows) for other in range(number + 1, len(row))]
 

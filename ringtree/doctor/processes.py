@@ -11,7 +11,7 @@ from ringtree.doctor.finding import fine, note, wrong
 from ringtree.live.processes import sockets
 from ringtree.units import count_text
 
-WATCHED = re.compile(r"/ringtree/live/processes/(?:forkserver|nanny)\.py$")
+WATCHED = re.compile(r"(?:/ringtree/live/processes/forks\.py|^ringtree\.live\.processes\.nanny)$")
 STOCK = ("ipyparallel.engine", "ipyparallel.controller")
 
 
@@ -50,7 +50,7 @@ def _of_ranks():
     for place, pattern in ((sockets.parent(), "ringtree-*"), (Path.home(), ".ringtree-*")):
         for path in Path(place).glob(pattern):
             with contextlib.suppress(OSError):
-                if path.stat().st_uid == os.getuid() and ((path / "security").is_dir() or any(path.glob("*/security"))):
+                if path.stat().st_uid == os.getuid() and (path / "security").is_dir():
                     yield path
 
 

@@ -11,6 +11,8 @@ from ringtree.cost import Link
 from ringtree.draw.axes import CURVE_COLOURS, dash, name_right_ends, note, ratio_axis, size_axis, time_axis
 from ringtree.draw.picture import Picture, picture
 from ringtree.draw.style import INK, RANK_COLOURS, figure, headline, letters, narrow, styled
+from ringtree.errors import UsageError
+from ringtree.given import a, mapping, number, optional, several, takes, text
 from ringtree.theory.lines import fastest, misses
 from ringtree.units import binary_text, bytes_text, seconds_text
 
@@ -18,6 +20,7 @@ ALPHA_COLOUR, BETA_COLOUR = RANK_COLOURS[1], RANK_COLOURS[0]
 
 
 @styled
+@takes(link=a(Link, words="a Link"), sizes=several("a list of sizes in bytes"), title=text, alt=optional(text))
 def shares(link: Link, sizes: Sequence[float], title: str = "", alt: str | None = None) -> Picture:
     """One bar a message size, split into the part of its time that is α and the part that is n·β.
 
@@ -48,6 +51,7 @@ def shares(link: Link, sizes: Sequence[float], title: str = "", alt: str | None 
 
 
 @styled
+@takes(link=a(Link, words="a Link"), low=number(above=True), high=number(above=True), title=text, alt=optional(text))
 def model(link: Link, low: float = 1.0, high: float = 1e9, title: str = "", alt: str | None = None) -> Picture:
     """Time over message size on one link: the floor α, the slope n·β, their sum, and n½ where they cross.
 
@@ -80,6 +84,14 @@ def model(link: Link, low: float = 1.0, high: float = 1e9, title: str = "", alt:
 
 
 @styled
+@takes(
+    measured=mapping("a dict from a name to (sizes, times)"),
+    fits=optional(mapping("a dict from a name to a Link, several, or a function")),
+    bands=optional(mapping("a dict from the name of a fit to its band")),
+    title=text,
+    alt=optional(text),
+    xlabel=text,
+)
 def times(
     measured: Mapping[str, tuple],
     fits: Mapping[str, Link | Sequence[Link] | Callable] | None = None,
@@ -96,12 +108,12 @@ def times(
     array of bytes to (low, high) seconds, shaded in the colour of that fit. xlabel: what the sizes
     are sizes of. Each is named at its right end. Messages of 0 bytes have no place on a logarithmic axis and are left out.
 
-    Raises ValueError when a band belongs to no fit.
+    Raises UsageError when a band belongs to no fit.
     """
     stray = [label for label in bands or {} if label not in (fits or {})]
     if stray:
         known = ", ".join(fits or {}) or "none"
-        raise ValueError(f"times() was given a band for {stray[0]!r}, which is no fit; the fits are: {known}.")
+        raise UsageError(f"times() was given a band for {stray[0]!r}, which is not one of the fits: give bands for {known}")
     measured = {label: _without_empty(*points) for label, points in measured.items()}
     fig, ax = figure(720, 380)
     low = min(np.min(sizes) for sizes, _ in measured.values())
@@ -150,6 +162,7 @@ def _draw_fit(ax, grid, links, band, index: int) -> tuple:
 
 
 @styled
+@takes(fits=mapping("a dict from a name to a Link or several"), title=text, alt=optional(text))
 def residuals(sizes, seconds, fits: Mapping[str, Link | Sequence[Link]], title: str = "", alt: str | None = None) -> Picture:
     """How far each fit misses each measured time, in per cent, over the message size.
 
@@ -190,6 +203,7 @@ def residuals(sizes, seconds, fits: Mapping[str, Link | Sequence[Link]], title: 
 
 
 @styled
+@takes(panels=mapping("a dict from a panel's name to its predictors"), title=text, alt=optional(text))
 def ratios(panels: Mapping[str, Mapping[str, tuple]], title: str = "", alt: str | None = None) -> Picture:
     """Predicted over measured time, over the message size: one panel a measured run, one curve a predictor.
 
@@ -197,13 +211,13 @@ def ratios(panels: Mapping[str, Mapping[str, tuple]], title: str = "", alt: str 
     which twice as long and half as long are equally far from 1. A predictor is named in the last panel that has it.
     Messages of 0 bytes are left out.
 
-    Raises ValueError when there is nothing to draw, a predictor has no sizes, or a ratio is not above 0.
+    Raises UsageError when there is nothing to draw, a predictor has no sizes, or a ratio is not above 0.
     """
     panels = {label: {name: _without_empty(*points) for name, points in each.items()} for label, each in panels.items()}
     every = [points for each in panels.values() for points in each.values()]
     if not every or not all(len(off) and np.min(off) > 0 for _, off in every):
-        raise ValueError(
-            "ratios() draws predicted / measured; give at least one panel, sizes for each predictor, and ratios above 0."
+        raise UsageError(
+            "ratios() draws predicted / measured: give at least one panel, sizes for each predictor, and ratios above 0"
         )
     sizes, off = (np.concatenate(column) for column in zip(*every))
     names = list(dict.fromkeys(name for each in panels.values() for name in each))
@@ -227,6 +241,7 @@ def ratios(panels: Mapping[str, Mapping[str, tuple]], title: str = "", alt: str 
 
 
 @styled
+@takes(rows=several("a list of (label, value, value)"), names=several("two names"), xlabel=text, title=text, alt=optional(text))
 def compare(rows: Sequence[tuple], names: tuple[str, str], xlabel: str, title: str = "", alt: str | None = None) -> Picture:
     """Two numbers for each of several things, as two dots on one row joined by a line.
 
@@ -253,6 +268,14 @@ def compare(rows: Sequence[tuple], names: tuple[str, str], xlabel: str, title: s
 
 
 @styled
+@takes(
+    costs=mapping("a dict from a name to a function from bytes to seconds, or to sizes and times"),
+    low=optional(number()),
+    high=optional(number()),
+    label=text,
+    title=text,
+    alt=optional(text),
+)
 def curves(
     costs: Mapping[str, Callable | tuple],
     low: float | None = None,
@@ -272,21 +295,21 @@ def curves(
     any, a line is dashed if it is one of them, else solid.
 
     Between two runs the time is taken as a straight line on these axes.
-    Raises ValueError when there is nothing to draw, or a time is not above 0.
+    Raises UsageError when there is nothing to draw, or a time is not above 0.
     """
     runs = {name: _run(name, cost) for name, cost in costs.items() if not callable(cost)}
     sizes = [size for each, _ in runs.values() for size in each]
     low, high = low or min(sizes, default=64.0), high or max(sizes, default=2.0**30)
     if not costs or low >= high:
-        raise ValueError(
-            f"curves() was given {len(costs)} costs from {low:g} to {high:g} bytes; give at least one, and low below high."
+        raise UsageError(
+            f"curves() was given {len(costs)} costs from {low:g} to {high:g} bytes: give at least one, and low below high"
         )
     grid = np.unique(np.round(np.geomspace(low, high, 400)))
     seconds = {name: _seconds(cost if callable(cost) else runs[name], grid) for name, cost in costs.items()}
     for name, times in seconds.items():
         if not np.nanmin(times, initial=np.inf) > 0:
-            raise ValueError(
-                f"curves() was given a time of 0 s or less for {name!r}, which has no place on a logarithmic axis."
+            raise UsageError(
+                f"curves() was given a time of 0 s or less for {name!r}: give times above 0, for its axis is logarithmic"
             )
     fig, ax = figure(720, 380)
     colours = {name: CURVE_COLOURS[index % len(CURVE_COLOURS)] for index, name in enumerate(costs)}
@@ -354,12 +377,13 @@ def _crossovers(seconds: Mapping[str, np.ndarray], grid) -> list[tuple[float, fl
 def _run(name: str, cost) -> tuple[np.ndarray, np.ndarray]:
     try:
         sizes, seconds = cost
-        if len(sizes) != len(seconds):
-            raise ValueError
+        matching = len(sizes) == len(seconds)
     except (TypeError, ValueError):
-        raise ValueError(
-            f"curves() was given {cost!r} for {name!r}; give a function from bytes to seconds, or sizes and as many times."
-        ) from None
+        matching = False
+    if not matching:
+        raise UsageError(
+            f"curves() was given {cost!r} for {name!r}: give a function from bytes to seconds, or sizes and as many times"
+        )
     return _without_empty(sizes, seconds)
 
 

@@ -8,6 +8,8 @@ from matplotlib.patches import FancyBboxPatch, Rectangle
 
 from ringtree.draw.picture import Picture, picture
 from ringtree.draw.style import INK, NARROW, canvas, figure, letters, narrow, rank_colour, styled
+from ringtree.errors import UsageError
+from ringtree.given import takes, whole
 from ringtree.units import bytes_text
 
 # How two devices are joined, closest first, in the colours of both the matrix and the drawing of a node.
@@ -15,13 +17,14 @@ _PATH_COLOURS = {"NV": "#4a57ee", "PIX": "#3f7d68", "PXB": "#149bea", "PHB": "#6
 
 
 @styled
+@takes(nodes=whole(), per_node=whole())
 def ranks_on_nodes(nodes=2, per_node=4) -> Picture:
     """Ranks laid out on nodes with their global rank, local rank and device, and three kinds of process group.
 
-    nodes: 1 to 4 machines; per_node: 1 to 8 ranks on each. Raises ValueError outside of that.
+    nodes: 1 to 4 machines; per_node: 1 to 8 ranks on each. Raises UsageError outside of that.
     """
     if not (1 <= nodes <= 4 and 1 <= per_node <= 8):
-        raise ValueError(f"ranks_on_nodes() got {nodes} nodes × {per_node} ranks; it draws 1 to 4 nodes of 1 to 8 ranks.")
+        raise UsageError(f"ranks_on_nodes() got {nodes} nodes × {per_node} ranks: it draws 1 to 4 nodes of 1 to 8 ranks")
     # Where all nodes do not fit beside each other, one stands below the other, each with its own names.
     stacked = narrow() or nodes * per_node > 8
     gap, left, right = 20, 82 if narrow() else 104, 4 if narrow() else 8
@@ -125,11 +128,13 @@ def topology_matrix(names, rows) -> Picture:
 
     names: the column headings; rows: dict from a row's name to its codes, one for each column
     (NV#, PIX, PXB, PHB, NODE, SYS, or X for the device itself).
-    Raises ValueError on a row of another length, or on a code that nvidia-smi does not use.
+    Raises UsageError on a row of another length, or on a code that nvidia-smi does not use.
     """
     for name, codes in rows.items():
         if len(codes) != len(names):
-            raise ValueError(f"topology_matrix(): row {name} has {len(codes)} codes for {len(names)} columns.")
+            raise UsageError(
+                f"topology_matrix(): row {name} has {len(codes)} codes for {len(names)} columns: give one code for each column"
+            )
     # On a phone, the columns in parts below each other: devices of one kind, nine at most.
     parts = [range(len(names))]
     if narrow():
@@ -158,7 +163,9 @@ def _draw_code(ax, code: str, row: str, x: float, y: float, width: float, height
         ax.text(s="X", alpha=0.5, **at)
         return
     if kind not in _PATH_COLOURS:
-        raise ValueError(f"topology_matrix(): {code!r} in row {row} is no code of nvidia-smi topo -m.")
+        raise UsageError(
+            f"topology_matrix(): {code!r} in row {row} is not a code of nvidia-smi topo -m: give what that command prints"
+        )
     near = kind in ("NV", "PIX")
     ax.add_patch(Rectangle((x + 1, y + 1), width - 2, height - 2, fc=_PATH_COLOURS[kind], lw=0, alpha=1 if near else 0.2))
     ax.text(s=code, color="white" if near else INK, weight="bold" if near else "normal", **at)

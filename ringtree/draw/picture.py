@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from matplotlib.text import Annotation
 
 from ringtree.draw.style import INK, NARROW, PAPER, RANK_COLOURS, fold, narrow
+from ringtree.given import one_line, takes
 
 # The page's background under whichever name the reader's tool gives it: book, JupyterLab, plain browser.
 _PAPER_CSS = "var(--pst-color-background, var(--jp-layout-color0, Canvas))"
@@ -65,6 +66,7 @@ class Picture:
             file.write(text)
 
 
+@takes(alt=one_line)
 def picture(fig, alt: str) -> Picture:
     """Turn a matplotlib figure into a `Picture`.
 
@@ -72,11 +74,9 @@ def picture(fig, alt: str) -> Picture:
     colours; alt: one sentence that says what the figure shows. Put no measured number in alt: it is
     stored with the notebook and compared on every run.
 
-    Raises ValueError when alt is empty or has more than one line.
+    Raises UsageError when alt is empty or has more than one line.
     """
     alt = alt.strip()
-    if not alt or "\n" in alt:
-        raise ValueError(f"picture() got alt={alt!r}; give one line that says what the figure shows.")
     if narrow():
         _fit(fig)
     buffer = io.StringIO()

@@ -9,6 +9,7 @@ from matplotlib.patches import Patch, Rectangle
 from ringtree.draw.picture import Picture, picture
 from ringtree.draw.style import INK, PAPER, RANK_COLOURS, WIDE, figure, headline, letters, narrow, styled
 from ringtree.errors import UsageError
+from ringtree.given import a, takes, text
 from ringtree.simulated.sketches.pipeline import action_of, held
 from ringtree.trace import Trace
 from ringtree.units import count_text
@@ -23,6 +24,7 @@ BAR, STRIP = 0.46, 0.32  # heights of the boxes and of the strip under them, in 
 
 
 @styled
+@takes(traces=a(Trace, Mapping, words="a trace, or a dict from a name to a trace"), title=text)
 def pipeline(traces: Trace | Mapping[str, Trace], *, title: str = "") -> Picture:
     """Draw traces of `simulated.sketches.pipeline`, under each other on one time axis.
 

@@ -13,11 +13,12 @@ from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
-from ringtree.draw.player_places import LAYOUTS, geometry
+from ringtree.draw.player_places import LAYOUTS, cells, geometry
 from ringtree.draw.player_received import places_for_received, with_received
-from ringtree.draw.player_words import Shown, caption, change_text, message_text, start_text
+from ringtree.draw.player_words import ChunkNames, caption, change_text, message_text, start_text
 from ringtree.draw.style import rank_colour
 from ringtree.errors import UsageError
+from ringtree.given import number, one_line, optional, takes, text
 from ringtree.trace import Message, Trace
 
 if TYPE_CHECKING:  # what makes a Followed needs torch, which takes its time to load
@@ -47,6 +48,7 @@ class Player:
             )
 
 
+@takes(together=optional(number()), title=text, alt=optional(one_line))
 def player(
     run: Trace | Followed,
     followed: Followed | None = None,
@@ -73,55 +75,53 @@ def player(
     The figure needs no kernel, no network and no library.
     Keys: arrows step, space plays, Home and End go to either end.
 
-    Raises ValueError for a run without messages, for another layout, and where the trace and
+    Raises UsageError for a run without messages, for another layout, and where the trace and
     `followed` are not of the same program.
     """
     if layout not in LAYOUTS:
-        raise ValueError(f"player() got layout={layout!r}; give one of {', '.join(map(repr, LAYOUTS))}.")
+        raise UsageError(f"player() got layout={layout!r}: give one of {', '.join(map(repr, LAYOUTS))}")
     if not isinstance(run, Trace):
         if not hasattr(run, "changes"):
             raise UsageError(
-                f"player() was given {run!r}; give a trace, such as simulate(…).trace, or what follow(program, inputs) found."
+                f"player() was given {run!r}: give a trace, such as simulate(…).trace, or what follow(program, inputs) found"
             )
         run, followed = run.trace, run
     if not run:
-        raise ValueError("player() was given a trace without messages; run something that sends first.")
+        raise UsageError("player() was given a trace without messages: run something that sends first")
     sent, changes = _aligned(run, followed) if followed else _bytes_only(run)
     received = places_for_received(run, sent, followed.start, changes) if followed else 0
-    shown = Shown(run, followed, received)
+    names = ChunkNames(run, followed, received)
     if received:
-        changes = with_received(run, sent, changes, shown.columns[-1][2], received)
+        changes = with_received(run, sent, changes, names.columns[-1][2], received)
     steps = list(_steps(run, together))
-    records = [_record(run, step, sent, changes, shown) for step in steps]
+    records = [_record(run, step, sent, changes, names) for step in steps]
     data = {
         **geometry(run, layout, parents),
-        **shown.look(),
+        **cells(names),
         "colours": [rank_colour(rank) for rank in range(run.size)],
-        "start": [[shown.number(content) for content in chunks] for chunks in shown.start],
-        "contents": shown.contents,
+        "start": [[names.number(content) for content in chunks] for chunks in names.start],
+        "contents": names.contents,
         "steps": records,
     }
-    rows = [("before", "", start_text(shown)), *_rows(run, steps, sent, changes, shown)]
+    rows = [("before", "", start_text(names)), *_rows(run, steps, sent, changes, names)]
     alt = (alt or _alt(run, layout, title)).strip()
-    if not alt or "\n" in alt:
-        raise ValueError(f"player() got alt={alt!r}; give one line that says what the figure shows.")
     return Player(_page(data, rows, title, alt, bool(followed)), alt)
 
 
-def _record(trace: Trace, step: list[int], sent, changes, shown: Shown) -> dict:
+def _record(trace: Trace, step: list[int], sent, changes, names: ChunkNames) -> dict:
     """A step as the page's program reads it: its caption, its messages, and what they changed."""
     return {
         "t": caption([trace[index] for index in step], trace.label),
-        "m": [[trace[index].src, trace[index].dst, [shown.number(content) for content in sent[index]]] for index in step],
-        "c": [[rank, place, shown.number(content)] for index in step for rank, place, content in changes[index]],
+        "m": [[trace[index].src, trace[index].dst, [names.number(content) for content in sent[index]]] for index in step],
+        "c": [[rank, place, names.number(content)] for index in step for rank, place, content in changes[index]],
     }
 
 
-def _rows(trace: Trace, steps, sent, changes, shown: Shown):
+def _rows(trace: Trace, steps, sent, changes, names: ChunkNames):
     """Each step as a row of the table: its number, its messages and what they changed, in words."""
-    for number, step in enumerate(steps, 1):
-        said = ";\n".join(message_text(trace[index], sent[index], shown) for index in step)
-        yield str(number), said, change_text([each for index in step for each in changes[index]], shown)
+    for count, step in enumerate(steps, 1):
+        said = ";\n".join(message_text(trace[index], sent[index], names) for index in step)
+        yield str(count), said, change_text([each for index in step for each in changes[index]], names)
 
 
 # -- steps ---------------------------------------------------------------------
@@ -131,7 +131,7 @@ def _steps(trace: Trace, together: float | None):
     """The indices of the messages of each step: those that start together, none of which can have led to another."""
     shortest = min(message.end - message.start for message in trace)
     if shortest <= 0:
-        raise ValueError("player() was given messages that take no time, so none comes before another; give a link with α.")
+        raise UsageError("player() was given messages that take no time, so none comes before another: give a link with α")
     together = shortest / 4 if together is None else together
     step, senders, receivers = [], set(), {}
     for index, message in enumerate(trace):
@@ -157,9 +157,9 @@ def _aligned(trace: Trace, followed: Followed):
     for index, message in enumerate(followed.trace):
         queues[message.src, message.dst, message.tag].append(index)
     if Counter(map(_channel, trace)) != {channel: len(queue) for channel, queue in queues.items()}:
-        raise ValueError(
+        raise UsageError(
             f"player() was given a trace of {len(trace)} messages and a follow() of another program "
-            f"({len(followed.trace)} messages, or between other ranks): follow the program that was run, on as many ranks."
+            f"({len(followed.trace)} messages, or between other ranks): follow the program that was run, on as many ranks"
         )
     order = [queues[_channel(message)].pop(0) for message in trace]
     return [followed.sent[index] for index in order], [followed.changes[index] for index in order]

@@ -1,10 +1,12 @@
-"""Where the step player puts the ranks: in a ring, in a row or as a tree."""
+"""Where the step player puts the ranks (in a ring, in a row or as a tree), and how large a rank's cells are."""
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
 
+from ringtree.draw.player_words import ChunkNames
+from ringtree.errors import UsageError
 from ringtree.trace import Trace
 
 LAYOUTS = ("ring", "row", "tree")
@@ -24,8 +26,8 @@ def geometry(trace: Trace, layout: str, parents) -> dict:
     else:
         above = _parents(trace) if parents is None else list(parents)
         if len(above) != size or above.count(None) != 1 or not set(above) <= {None, *range(size)}:
-            raise ValueError(
-                f"player() got parents={parents!r}; give one rank for each of {size} ranks, None for the root alone."
+            raise UsageError(
+                f"player() got parents={parents!r}: give one rank for each of {size} ranks, None for the root alone"
             )
         width = max(width, 21 * len(set(range(size)) - set(above)))
         places, height, radius = _tree(above, width, radius)
@@ -70,7 +72,7 @@ def _parents(trace: Trace) -> list[int | None]:
             above = [None if rank == root else peers.get(rank) for rank in range(trace.size)]
             if above.count(None) == 1 and all(_reaches(above, rank, root) for rank in range(trace.size)):
                 return above
-    raise ValueError("player() finds no tree in this run: give parents=, the rank above each rank, or another layout.")
+    raise UsageError("player() finds no tree in this run: give parents=, the rank above each rank, or another layout")
 
 
 def _reaches(above, rank, root) -> bool:
@@ -103,8 +105,20 @@ def _tree(above, width, radius):
 
     set_out(root)
     if len(depth) != len(above):
-        raise ValueError(f"player() got parents={above!r}, in which some ranks hang below each other in a circle.")
+        raise UsageError(
+            f"player() got parents={above!r}, a circle of ranks: give a tree, in which each rank but the root has one rank above it"
+        )
     radius = min(radius, max(8, step / 2 - 3))
     rise = max(2 * radius + 30, min(92, 250 / max(1, max(depth.values()))))
     places = [(x[rank], radius + 6 + rise * depth[rank]) for rank in range(len(above))]
     return places, rise * max(depth.values()) + 2 * radius + 12, radius
+
+
+def cells(names: ChunkNames) -> dict:
+    """The columns of a rank's cells, and how wide and how high a cell is, in pixels."""
+    text = names.mode == "text"
+    count = sum(len(letters) for _, letters, _ in names.columns)
+    room = 344 - (74 if names.size > 10 else 64) - 12 * (len(names.columns) - 1)
+    width = 100 if text else max(16, min(44, room // count))
+    columns = [[name, [""] * len(letters) if text else letters, first] for name, letters, first in names.columns]
+    return {"mode": names.mode, "slots": names.slots, "columns": columns, "cell": width, "row": 32 if names.size <= 10 else 25}

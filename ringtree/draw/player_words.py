@@ -13,7 +13,7 @@ if TYPE_CHECKING:  # what makes a Followed needs torch, which takes its time to 
     from ringtree.simulated.following import Followed
 
 
-class Shown:
+class ChunkNames:
     """Names for chunks and numbers for contents, so that each content is written down once."""
 
     def __init__(self, trace: Trace, followed: Followed | None, received: int = 0):
@@ -88,14 +88,6 @@ class Shown:
                 parts.append([rank, rank, times])
         return "+".join(f"{times}×{first}" if times > 1 else _neighbours(first, last) for first, last, times in parts)
 
-    def look(self) -> dict:
-        text = self.mode == "text"
-        count = sum(len(letters) for _, letters, _ in self.columns)
-        room = 344 - (74 if self.size > 10 else 64) - 12 * (len(self.columns) - 1)
-        cell = 100 if text else max(16, min(44, room // count))
-        columns = [[name, [""] * len(letters) if text else letters, first] for name, letters, first in self.columns]
-        return {"mode": self.mode, "slots": self.slots, "columns": columns, "cell": cell, "row": 32 if self.size <= 10 else 25}
-
 
 def _neighbours(first: int, last: int) -> str:
     if first == last:
@@ -114,44 +106,44 @@ def _letters(names: list[str]) -> str:
     return " ".join(names)
 
 
-def message_text(message: Message, contents, shown: Shown) -> str:
-    said = shown.say(contents) if contents else bytes_text(message.nbytes)
+def message_text(message: Message, contents, names: ChunkNames) -> str:
+    said = names.say(contents) if contents else bytes_text(message.nbytes)
     return f"{message.src} → {message.dst}: {said}"
 
 
-def change_text(changes, shown: Shown) -> str:
+def change_text(changes, names: ChunkNames) -> str:
     last = {(rank, place): content for rank, place, content in changes}
     by_rank = defaultdict(list)
     for (rank, place), content in sorted(last.items()):
-        if shown.mode == "text":
-            by_rank[rank].append(f"{bytes_text(content)} {shown.columns[place][0]}")
+        if names.mode == "text":
+            by_rank[rank].append(f"{bytes_text(content)} {names.columns[place][0]}")
         else:
             by_rank[rank].append((place, content))
-    if shown.mode == "text":
+    if names.mode == "text":
         return ";\n".join(f"rank {rank}: {', '.join(said)}" for rank, said in by_rank.items())
-    return ";\n".join(f"rank {rank}: {_places(held, shown)}" for rank, held in by_rank.items())
+    return ";\n".join(f"rank {rank}: {_places(held, names)}" for rank, held in by_rank.items())
 
 
-def _places(held, shown: Shown) -> str:
+def _places(held, names: ChunkNames) -> str:
     """Places and what is in them, column by column; chunks in their own place are said together."""
     held, said = dict(held), []
-    for name, letters, first in shown.columns:
+    for name, letters, first in names.columns:
         here = [(place, held[place]) for place in range(first, first + len(letters)) if place in held]
         at_home = [content for place, content in here if content and all(chunk == place for _, chunk, _ in content)]
-        prefix = f"{name} " if len(shown.columns) > 1 else ""
+        prefix = f"{name} " if len(names.columns) > 1 else ""
         if at_home:
-            said.append(prefix + shown.say(at_home))
+            said.append(prefix + names.say(at_home))
         for place, content in here:
             if content not in at_home:
-                said.append(f"{shown.place(place)} = {shown.say([content])}".removeprefix(" = "))
+                said.append(f"{names.place(place)} = {names.say([content])}".removeprefix(" = "))
     return ", ".join(said)
 
 
-def start_text(shown: Shown) -> str:
-    if shown.mode == "text":
+def start_text(names: ChunkNames) -> str:
+    if names.mode == "text":
         return ""
-    held = [[(place, content) for place, content in enumerate(each) if content] for each in shown.start]
-    return ";\n".join(f"rank {rank}: {_places(each, shown) if each else 'nothing'}" for rank, each in enumerate(held))
+    held = [[(place, content) for place, content in enumerate(each) if content] for each in names.start]
+    return ";\n".join(f"rank {rank}: {_places(each, names) if each else 'nothing'}" for rank, each in enumerate(held))
 
 
 def caption(messages: list[Message], label: str) -> str:

@@ -23,11 +23,19 @@ from ringtree.draw.style import (
     title_height,
     write_title,
 )
+from ringtree.errors import UsageError
+from ringtree.given import optional, several, takes, text
 from ringtree.trace import Trace
 
 HIGH = 36.0  # of a box on a wide page, in pixels
 
 
+@takes(
+    before=several("a list with an entry for each rank"),
+    after=several("a list with an entry for each rank"),
+    title=text,
+    alt=optional(text),
+)
 def before_after(
     before: Sequence,
     after: Sequence,
@@ -47,17 +55,18 @@ def before_after(
     number a box holds, as the colour of that rank; a box that was made of several, as a sum is, has none. root: the
     root of the collective. groups: lists of ranks that called it each apart. names: of the two moments.
 
-    Raises UsageError where the collective does not make `after` of `before`, and ValueError if before and after have
+    Raises UsageError where the collective does not make `after` of `before`, and UsageError if before and after have
     different numbers of ranks, or none.
     """
     if len(before) != len(after):
-        raise ValueError(
-            f"before_after got {len(before)} ranks before and {len(after)} after; give one entry a rank, None for nothing."
+        raise UsageError(
+            f"before_after got {len(before)} ranks before and {len(after)} after: give one entry a rank, None for nothing"
         )
     return holdings([(names[0], before), (names[1], after, by)], title, alt or _say(title), root=root, groups=groups)
 
 
 @styled
+@takes(rows=several("a list of rows"), title=text, alt=optional(text))
 def holdings(
     rows: Sequence[tuple],
     title: str = "",
@@ -73,7 +82,9 @@ def holdings(
     names, held = [row[0] for row in rows], [[_boxes(each) for each in row[1]] for row in rows]
     ranks = len(held[0]) if rows else 0
     if not ranks or any(len(by_rank) != ranks for by_rank in held):
-        raise ValueError("holdings needs at least one row, and the same number of ranks, at least one, in each.")
+        raise UsageError(
+            "holdings was given no row, or rows of different lengths: give one row or more, with an entry for each rank"
+        )
     moved = [
         origins(row[2] if len(row) > 2 else None, before, after, root, groups)
         for row, before, after in zip(rows[1:], held, held[1:])

@@ -11,6 +11,7 @@ import matplotlib
 from matplotlib.figure import Figure
 
 from ringtree.errors import UsageError
+from ringtree.given import takes, whole
 
 RANK_COLOURS = (
     "#4a57ee",  # 0 blue
@@ -88,6 +89,7 @@ _SMALL = {
 _room: ContextVar[int | None] = ContextVar("room", default=None)
 
 
+@takes(rank=whole(0))
 def rank_colour(rank: int) -> str:
     """The colour of a rank; from rank 8 on the colours come round again."""
     return RANK_COLOURS[rank % len(RANK_COLOURS)]

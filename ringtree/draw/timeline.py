@@ -8,6 +8,8 @@ from matplotlib.patches import Patch, Rectangle
 
 from ringtree.draw.picture import Picture, picture
 from ringtree.draw.style import INK, PAPER, WIDE, figure, headline, letters, narrow, rank_colour, styled
+from ringtree.errors import UsageError
+from ringtree.given import a, optional, several, takes, text
 from ringtree.trace import Span, Trace
 from ringtree.units import count_text
 
@@ -16,24 +18,29 @@ STRIP = 0.12  # of what shows a collective beside it
 
 
 @styled
+@takes(
+    traces=a(Trace, Mapping, words="a trace, or a dict from a name to a trace"),
+    ranks=optional(several("a list of ranks")),
+    title=text,
+)
 def timeline(traces: Trace | Mapping[str, Trace], *, ranks: Sequence[int] | None = None, title: str = "") -> Picture:
     """Draw a trace, or several under each other on one time axis.
 
-    traces: a `Trace`, or a dict from name to `Trace`.  Each rank is a row: a filled bar
+    traces: a `Trace`, or a dict from name to `Trace`. Each rank is a row: a filled bar
     where it computed, a pale one where it waited while its message was moving, a hatched
     one where it waited for a rank that was not ready, and an arrow in the sender's colour
-    for each message, from its start to its arrival.  A strip under the bar is a collective
-    that ran beside the rank: thin where computing hid it, thick where it was exposed.  The
+    for each message, from its start to its arrival. A strip under the bar is a collective
+    that ran beside the rank: thin where computing hid it, thick where it was exposed. The
     label of the trace (such as "emulated link: …") stands on the picture.
     ranks: the rows to draw, with the messages among them; all ranks when left out.
 
-    Raises ValueError when there is nothing to draw.
+    Raises UsageError when there is nothing to draw.
     """
     named = dict(traces) if isinstance(traces, Mapping) else {"": traces}
     named = {name: _among(trace, ranks) for name, trace in named.items()}
     for name, trace in named.items():
         if not trace and not trace.spans:
-            raise ValueError(f"timeline() was given an empty trace{f' ({name})' if name else ''}; run something first.")
+            raise UsageError(f"timeline() was given an empty trace{f' ({name})' if name else ''}: run something first")
     rows = sum(len(trace.rows) for trace in named.values())
     high = 38 if rows <= 16 else max(16, 608 / rows)
     fig, axes = figure(

@@ -9,21 +9,29 @@ from matplotlib.patches import Rectangle
 
 from ringtree.draw.picture import Picture, picture
 from ringtree.draw.style import INK, NARROW, RANK_COLOURS, canvas, letters, narrow, styled, title_height, write_title
+from ringtree.errors import UsageError
+from ringtree.given import a, optional, takes, text, whole
 from ringtree.trace import Trace
 from ringtree.units import bytes_text
 
 
 @styled
+@takes(
+    trace=a(Trace, words="a trace, such as simulate(…).trace"),
+    ranks_per_node=optional(whole(1)),
+    title=text,
+    alt=optional(text),
+)
 def traffic(trace: Trace, *, ranks_per_node: int | None = None, title: str = "", alt: str | None = None) -> Picture:
     """The bytes that each rank sent to each other one in a run, as a matrix, with the sums of its rows and columns.
 
     A row is a sender, a column a receiver; the more bytes, the darker. ranks_per_node draws
     the borders of nodes. With more than 12 ranks, on a phone more than 8, the numbers are left out but for the largest.
 
-    Raises ValueError for a trace without messages.
+    Raises UsageError for a trace without messages.
     """
     if not trace:
-        raise ValueError("traffic() was given a trace without messages; run something that sends first.")
+        raise UsageError("traffic() was given a trace without messages: run something that sends first")
     moved = {}
     for message in trace:
         pair = message.src, message.dst

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ringtree.theory import HELD
+from ringtree.units import percent_text
 
 __all__ = ["Forecast", "forecasts", "held"]
 
@@ -47,16 +48,12 @@ def held(fit) -> str:
     """How many times of hidden worlds such an interval held on the published clusters, in a sentence."""
     if fit.machine.worlds >= 3:
         return (
-            f"On the published clusters such an interval held {_percent(HELD['three or more'])} of the times of worlds hidden "
-            f"from the fit, and {_percent(HELD['the worst'])} of the worst of them."
+            f"On the published clusters such an interval held {percent_text(HELD['three or more'])} of the times of worlds hidden "
+            f"from the fit, and {percent_text(HELD['the worst'])} of the worst of them."
         )
     if fit.machine.worlds == 2 and len({nodes > 1 for _, nodes in fit.worlds}) == 2:
-        return f"Fitted to two worlds, such an interval held {_percent(HELD['two'])} of the times of the published clusters' others."
+        return f"Fitted to two worlds, such an interval held {percent_text(HELD['two'])} of the times of the published clusters' others."
     return (
-        f"Fitted to worlds of one kind, one node or several, such an interval held {_percent(HELD['one'])} of the times of a "
-        f"published world of the other kind, and {_percent(HELD['two'])} of its own kind where there were two."
+        f"Fitted to worlds of one kind, one node or several, such an interval held {percent_text(HELD['one'])} of the times of a "
+        f"published world of the other kind, and {percent_text(HELD['two'])} of its own kind where there were two."
     )
-
-
-def _percent(part: float) -> str:
-    return f"{100 * part:.0f} %"

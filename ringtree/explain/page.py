@@ -10,7 +10,7 @@ from importlib.resources import files
 import numpy as np
 
 from ringtree.collectives import find
-from ringtree.explain import ways
+from ringtree.explain import anomalies
 from ringtree.explain.blocks import Bullets, Code, Paragraph, Table
 from ringtree.theory import NAMES
 from ringtree.units import binary_text, seconds_text
@@ -61,7 +61,9 @@ def _numbers_of_fit(report, fit) -> dict:
             "algorithm": sweep.algorithm,
             "sizes": sweep.sizes.tolist(),
             "times": sweep.times.tolist(),
-            "slow": [] if sweep.no_latency else [size for one in ways.slow(sweep.sizes, sweep.times) for size in one.sizes],
+            "slow": []
+            if sweep.no_latency
+            else [size for one in anomalies.slow(sweep.sizes, sweep.times) for size in one.sizes],
             "nccl": [choice.seconds for choice in report.expectations[sweep.name].choices],
         }
         for sweep in fit.sweeps

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from ringtree.errors import UsageError
-from ringtree.explain import as_text, fitting, forecasts, reading, said_of_fits, said_of_sweeps
+from ringtree.explain import as_text, fitting, forecasts, reading, sections_on_fits, sections_on_sweeps
 from ringtree.explain.expectations import check, expectation
 
 __all__ = ["Explanation", "explain"]
@@ -66,14 +66,14 @@ class Explanation:
     def sections(self) -> tuple:
         """All that is said, as sections of paragraphs, lists and tables."""
         return (
-            said_of_sweeps.what_was_read(self),
-            said_of_fits.the_machine(self),
-            said_of_fits.three_beside_each_other(self),
-            said_of_sweeps.changes_and_slow_ways(self),
-            said_of_sweeps.on_the_wires(self),
-            said_of_fits.the_nearest(self),
-            said_of_fits.more_nodes(self),
-            said_of_fits.what_stays_open(self),
+            sections_on_sweeps.what_was_read(self),
+            sections_on_fits.the_machine(self),
+            sections_on_fits.three_beside_each_other(self),
+            sections_on_sweeps.changes_and_slow_ways(self),
+            sections_on_sweeps.on_the_wires(self),
+            sections_on_fits.the_nearest(self),
+            sections_on_fits.more_nodes(self),
+            sections_on_fits.what_stays_open(self),
         )
 
     def forecasts(self, times=(2, 4)) -> list[forecasts.Forecast]:

@@ -27,9 +27,9 @@ class Examination:
         Raises CheckFailed where ranks hang (they are then restarted), raise or die, or where an answer is wrong.
         """
         result = self.ranks.view.apply_async(onrank.run_case, *self._carried, case.given, case.options, self.harness)
-        outcome = deadline.watch(self.ranks, result, list(range(self.ranks.size)), self.timeout)
+        outcome = deadline.finish(self.ranks.diagnosis, result, list(range(self.ranks.size)), self.timeout)
         self.printed = [_printed(child) for child in result._children]
-        if outcome.errors or outcome.lost:
+        if outcome.error:
             self._report(outcome, case)
         wanted = case.wanted(case.given)
         for rank in range(case.size):
@@ -37,7 +37,7 @@ class Examination:
                 complain(f"{self.name}, live {case}: rank {rank} {found[0]}, though it was right in the simulator.")
 
     def _report(self, outcome, case):
-        report, _ = deadline.describe(self.ranks, outcome, list(range(self.ranks.size)))
+        report, _ = deadline.describe(self.ranks.diagnosis, outcome)
         sentence = f"{self.name}, live {case}: {report}{self._line(outcome)}"
         if outcome.lost:
             sentence += "\nThe ranks were restarted, and variables that you set on them are gone. Your functions are kept."

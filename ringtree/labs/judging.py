@@ -1,38 +1,36 @@
 """Try a learner's function in the simulator: at once, the same every time, under NCCL's rules, and on many numbers of ranks."""
 
 import contextlib
-import linecache
-import os
 import time
-import traceback
 from dataclasses import dataclass
 from functools import partial
 
 import torch
 
 from ringtree.labs.comparing import difference, parts
-from ringtree.labs.exercise import Answer, Case, CheckFailed, Run
-from ringtree.labs.forbidding import Forbidden, without, without_ready_made
+from ringtree.labs.conditions import conditions, one_thread
+from ringtree.labs.error_text import error_text
+from ringtree.labs.exercise import Answer, Case, Run
+from ringtree.labs.forbidding import Forbidden, without
 from ringtree.labs.patches import put_back
-from ringtree.simulated import ProgramError, simulate
+from ringtree.simulated import simulate
 from ringtree.simulated.deadline import Deadline, TimeIsUp
 from ringtree.units import count_text
-
-NOT_THEIRS = os.path.dirname(os.path.dirname(__file__)), torch.__path__[0]  # files whose lines are no learner's
-
-NOT_OURS = "Default process group has not been initialized", "Invalid ``op``"  # torch's own, where no ranks are
 
 
 @dataclass
 class Verdict:
-    """What came of it. wrong: what is wrong, or "" where the answer is right. runs: how many were made. level: 0 where it is
-    right, 1, 2 … for the levels above; None where it is wrong. more: what the next level asks, and what was counted.
-    case: the smallest that ended with something wrong, and program: the function as it was run there, for whoever draws it."""
+    """What a check found.
 
-    wrong: str
+    fault: what is wrong, in words; "" where the answer is right. runs: how many were made. level: 0 where it is right, 1, 2 …
+    for the levels above; None where it is wrong. next_level: what the next level asks and what was counted, in words.
+    case: the smallest that ended with a fault, and program: the function as it ran there, so that it can be drawn.
+    """
+
+    fault: str
     runs: int
     level: int | None = None
-    more: str = ""
+    next_level: str = ""
     case: Case | None = None
     program: object = None
 
@@ -43,7 +41,7 @@ def judge(name, function, exercise, seconds=10.0):
     with put_back():
         if isinstance(exercise, Answer):
             return _judge_answer(name, function, exercise, seconds)
-        with _one_thread():
+        with one_thread():
             return _judge_program(name, function, exercise, seconds)
 
 
@@ -58,7 +56,7 @@ def _judge_program(name, function, exercise, seconds):
         program, where = program_of(function, case, exercise), f"{name}, {case}{', run once more' if rules == 'gloo' else ''}"
         kept, returned = [None] * case.size, [None] * case.size
         try:
-            with _conditions(exercise):
+            with conditions(exercise):
                 simulation = simulate(
                     _keeping(program, kept, returned),
                     list(case.given),
@@ -74,7 +72,7 @@ def _judge_program(name, function, exercise, seconds):
         except KeyboardInterrupt:  # the learner's own
             raise
         except BaseException as error:
-            return Verdict(f"{where}: {told(name, error)}", len(runs))
+            return Verdict(f"{where}: {error_text(name, error)}", len(runs))
         run = Run(case, program, simulation, kept, returned, exercise.harness is not None)
         if wrong := _mistake(run, exercise) or exercise.also and exercise.also(run) or _from_nowhere(run, exercise):
             return Verdict(f"{where}: {wrong}.", len(runs), case=case, program=program)
@@ -112,35 +110,6 @@ def _keeping(program, kept, returned):
         returned[rank] = program(*arguments)
 
     return keeping
-
-
-@contextlib.contextmanager
-def _conditions(exercise):
-    """Nothing ready-made; memory that nobody has written to shows; and what the function replaces is put back."""
-    with put_back(), unwritten_memory_shows(), contextlib.nullcontext() if exercise.builtin else without_ready_made():
-        yield
-
-
-@contextlib.contextmanager
-def _one_thread():
-    """The tensors are small: threads of torch's own would only wait for each other."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
-
-
-@contextlib.contextmanager
-def unwritten_memory_shows():
-    """Memory that nobody has written to holds nan, rather than what an earlier run left there."""
-    mode = torch.get_deterministic_debug_mode()
-    torch.set_deterministic_debug_mode("warn")
-    try:
-        yield
-    finally:
-        torch.set_deterministic_debug_mode(mode)
 
 
 def _mistake(run, exercise):
@@ -190,7 +159,7 @@ def _reason(run, exercise, rank, place):
         return None
 
     def outputs(given):
-        with _conditions(exercise), contextlib.redirect_stdout(None):  # on other numbers than those that are shown
+        with conditions(exercise), contextlib.redirect_stdout(None):  # on other numbers than those that are shown
             machine, autograd = run.case.machine, exercise.harness is not None
             return simulate(run._program, list(given), machine, trace=False, seconds=2.0, autograd=autograd).outputs
 
@@ -208,7 +177,7 @@ def _level(exercise, runs):
                 most = limit.most(run.case)
                 if most is None:
                     continue
-                with _conditions(exercise):
+                with conditions(exercise):
                     count = limit.count(run)  # it may have to run the function again
                 if count > most:
                     enough = f"{limit.show(most)} {'is' if most == 1 else 'are'} enough"
@@ -235,44 +204,10 @@ def _judge_answer(name, function, exercise, seconds):
         except KeyboardInterrupt:
             raise
         except BaseException as error:
-            wrong = told(name, error)
+            wrong = error_text(name, error)
         if wrong and question.level == 0:
             return Verdict(f"{name}, {question.says}: {wrong}", runs)
         if wrong:
             reached, more = question.level - 1, f"Not yet {exercise.levels[question.level - 1].name}: {question.says}: {wrong}"
         runs += 1
     return Verdict("", runs, reached, more)
-
-
-def told(name, error):
-    """An error of the learner's function, in a sentence, with the line that it comes from."""
-    if isinstance(error, NotImplementedError):
-        return f"it is not yet written: replace `raise NotImplementedError` in {name}."
-    if isinstance(error, Forbidden):
-        return (
-            "it calls a collective of torch's, or an algorithm of this book: here you are to write it yourself, with messages."
-        )
-    if isinstance(error, ProgramError | CheckFailed):
-        return str(error)
-    place = f"  [{place}]" if (place := _own_line(error)) else ""
-    try:
-        text = str(error)
-    except Exception:  # it is the learner's class
-        text = ""
-    if any(words in text for words in NOT_OURS):
-        return f"it calls torch.distributed itself: take all from the `dist` that it is given, P2POp and isend too{place}"
-    text = text if len(text) < 500 else f"{text[:500]} …"
-    return f"{type(error).__name__}{text and f': {text}'}{place}"
-
-
-def _own_line(error):
-    """The last line of a notebook's cell that the error passed through."""
-    own = [
-        frame
-        for frame in traceback.extract_tb(error.__traceback__)
-        if not frame.filename.startswith(NOT_THEIRS) and "importlib" not in frame.filename
-    ]
-    if not own:
-        return ""
-    line = linecache.getline(own[-1].filename, own[-1].lineno).strip()
-    return f"{own[-1].name}, line {own[-1].lineno}: {line}"

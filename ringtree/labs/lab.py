@@ -12,10 +12,12 @@ from IPython.display import display
 
 from ringtree import doctor
 from ringtree.errors import UsageError
+from ringtree.given import number, takes, text
 from ringtree.labs import exercises, marks
+from ringtree.labs.error_text import error_text
 from ringtree.labs.examination import Examination, learners
 from ringtree.labs.exercise import CheckFailed
-from ringtree.labs.judging import judge, program_of, told
+from ringtree.labs.judging import judge, program_of
 from ringtree.live import cluster
 from ringtree.live.cells import say
 from ringtree.trace import Trace
@@ -35,6 +37,7 @@ def module_of(name):
     return importlib.import_module(f"{exercises.__name__}.{name.replace('-', '_')}")
 
 
+@takes(name=text, timeout=number(above=True))
 def open(name, ranks, timeout=10.0, namespace=None):
     """Open the lab called `name` on live ranks.
 
@@ -56,7 +59,7 @@ def open(name, ranks, timeout=10.0, namespace=None):
 
 
 class Lab:
-    """An open lab; made by `open`."""
+    """An open lab; made by `labs.open`."""
 
     def __init__(self, name, module, ranks, timeout, namespace):
         self.name = name
@@ -77,10 +80,10 @@ class Lab:
             with _some_of_what_is_printed():
                 verdict = judge(name, learners(name, self._namespace), exercise, self._timeout)
         except KeyboardInterrupt:
-            raise CheckFailed(f"{name}: interrupted before it was decided.") from None
-        if verdict.wrong:
+            raise CheckFailed(f"{name}: interrupted before it was decided") from None
+        if verdict.fault:
             _show(verdict, exercise)
-            raise CheckFailed(verdict.wrong)
+            raise CheckFailed(verdict.fault)
         if exercise.live:
             self._live(name, exercise)
         marks.note(self.name, name, verdict.level)
@@ -88,8 +91,8 @@ class Lab:
         print(f"{name} is right{f', and {reached.name}' if reached else ''}: {exercise.tried(verdict)}.")
         if reached and reached.why:
             print(reached.why)
-        if verdict.more:
-            print(verdict.more)
+        if verdict.next_level:
+            print(verdict.next_level)
 
     def _live(self, name, exercise):
         examine = Examination(name, self._live_ranks(), self._timeout, self._namespace, exercise.harness)
@@ -111,7 +114,7 @@ class Lab:
         try:
             return _picture(program, case, exercise, f"{name}, {case}")
         except Exception as error:
-            raise CheckFailed(f"{name}, {case}, cannot be drawn: {told(name, error)}") from None
+            raise CheckFailed(f"{name}, {case}, cannot be drawn: {error_text(name, error)}") from None
 
     def hint(self, name, level=None):
         """Show the hints for `name`, folded; or one of them, counted from 1."""
@@ -180,11 +183,11 @@ def _picture(program, case, exercise, title):
     """Where every chunk goes, in the step player; of a training, when each rank computes, and which collectives it calls."""
     from ringtree.draw import player, timeline
     from ringtree.simulated import follow, simulate
-    from ringtree.simulated.dist import of_a_collective
+    from ringtree.speaks import of_a_collective
 
     if exercise.harness:
         trace = simulate(program, list(case.given), case.machine, autograd=True).trace
-        messages = [each for each in trace if not of_a_collective(each)]
+        messages = [each for each in trace if not of_a_collective(each.tag)]
         return timeline(Trace(messages, size=trace.size, spans=trace.spans, calls=trace.calls, label=trace.label), title=title)
     return player(follow(program, list(case.given)), title=title)
 

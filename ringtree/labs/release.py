@@ -15,6 +15,7 @@ from ringtree.labs.lab import module_of, names
 
 CONFIG = "nbgrader_config.py"
 BEGIN, END = "### BEGIN SOLUTION", "### END SOLUTION"
+FIRST = "00-first-evening"  # stands with the chapters: readers open it before they know of labs
 CHECK = re.compile(r'lab\.check\("(\w+)"\)\s*')
 
 
@@ -33,9 +34,28 @@ def release_all(labs, write=True) -> list[Path]:
             describe(notebook, path.stem)
             _put(sources / path.relative_to(labs / "source"), nbformat.writes(notebook) + "\n")
         generate(sources, made, labs / CONFIG)
+        first = [(place_of(labs, path.relative_to(made)), as_a_chapter(path)) for path in notebooks(made / FIRST)]
+        shutil.rmtree(made / FIRST, ignore_errors=True)
         for new, kept in (sources, labs / "source"), (made, labs / "release"):
             changed += _update(new, kept, write)
+    for path, text in first:
+        if not _has(path, text):
+            changed.append(path)
+            if write:
+                _put(path, text)
     return changed
+
+
+def place_of(labs, name) -> Path:
+    """Return where the learners' notebook of a lab stands. name: its path below labs/source."""
+    folder = Path(name).parent.name
+    return labs.parent / "notebooks" / f"{folder}.ipynb" if folder == FIRST else labs / "release" / name
+
+
+def as_a_chapter(path) -> str:
+    """Return the text of a learners' notebook with its links as they are in the folder `notebooks`."""
+    text = path.read_text(encoding="utf-8")
+    return text.replace("](../../../notebooks/", "](").replace("](../../../", "](../")
 
 
 def notebooks(folder) -> list[Path]:

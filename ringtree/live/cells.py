@@ -13,6 +13,7 @@ from ipyparallel.client.magics import ParallelMagics
 from IPython.core import error
 from IPython.display import publish_display_data
 
+from ringtree import watching
 from ringtree.errors import UsageError
 from ringtree.live import cluster
 from ringtree.live.processes import launchers
@@ -53,29 +54,22 @@ class RankMagics(ParallelMagics):
     _seconds = None
     _local_cell = None
 
-    @property
-    def ranks(self):
-        ranks = cluster.current()
-        if ranks is None:
-            raise UsageError(NOT_STARTED)
-        self.view = ranks.view
-        return ranks
-
     def px(self, line=""):
-        _ = self.ranks  # says what to do where there are none
+        self.view = _require_ranks().view
         return super().px(line)
 
     px.__doc__ = ParallelMagics.px.__doc__
 
     def pxconfig(self, line):
-        _ = self.ranks
+        self.view = _require_ranks().view
         return super().pxconfig(line)
 
     pxconfig.__doc__ = ParallelMagics.pxconfig.__doc__
     pxconfig.parser = ParallelMagics.pxconfig.parser
 
     def cell_px(self, line="", cell=None):
-        ranks = self.ranks
+        ranks = _require_ranks()
+        self.view = ranks.view
         seconds, line = _take_timeout(line)
         words = line.split()
         self._seconds = seconds or ranks.timeout
@@ -101,7 +95,8 @@ class RankMagics(ParallelMagics):
 
     def parallel_execute(self, cell, block=None, groupby="type", save_name=None, **_):
         """Run `cell` on the view's targets; wait with a deadline; show output by rank."""
-        ranks = self.ranks
+        ranks = _require_ranks()
+        self.view = ranks.view
         ranks.check_allotment()
         block = self.view.block if block is None else block
         try:
@@ -117,8 +112,7 @@ class RankMagics(ParallelMagics):
             return result
         targets = result._targets if isinstance(result._targets, list | tuple) else [result._targets]
         status = _Status(self.shell, list(targets), result)
-        deadline.finish(
-            ranks,
+        ranks.finish(
             result,
             list(targets),
             self._seconds or ranks.timeout,
@@ -127,6 +121,14 @@ class RankMagics(ParallelMagics):
         )
         if here and not here.success:
             raise deadline.RankError("the ranks finished the cell; in this notebook it raised, as shown above")
+
+
+def _require_ranks():
+    """Return the ranks of this kernel. Raises UsageError where there are none."""
+    ranks = cluster.current()
+    if ranks is None:
+        raise UsageError(NOT_STARTED)
+    return ranks
 
 
 def _same_lines(cell):
@@ -138,27 +140,14 @@ class _Status:
     """For somebody who watches: which ranks have finished, while a long cell runs."""
 
     def __init__(self, shell, targets, result):
-        request = shell.kernel.get_parent() if hasattr(shell, "kernel") else {}
-        # A front end with a person at it allows input; nbclient and nbval do not.
-        self.watched = request.get("content", {}).get("allow_stdin", False)
-        self.shown = None
-        self.last = None
+        self.watched = watching.notebook_is_watched(shell)
+        self.line = watching.Line()
         self.targets = targets
         self.result = result
 
     def tell(self, done, seconds):
-        if not self.watched or seconds < TELL_AFTER:
-            return
-        from IPython.display import display
-
-        text = self._text(done, seconds)
-        if text == self.last:
-            return
-        if self.shown is None:
-            self.shown = display({"text/plain": text}, raw=True, display_id=True)
-        else:
-            self.shown.update({"text/plain": text}, raw=True)
-        self.last = text
+        if self.watched and seconds >= TELL_AFTER:
+            self.line.show(self._text(done, seconds))
 
     def _text(self, done, seconds):
         lines = [f"{len(done)} of {len(self.targets)} ranks have finished, {int(seconds)} s"]
@@ -169,7 +158,7 @@ class _Status:
         return "\n".join(lines)
 
     def clear(self):
-        if self.shown is not None:
+        if self.line.text is not None:
             from IPython.display import clear_output
 
             clear_output()

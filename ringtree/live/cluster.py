@@ -11,27 +11,25 @@ import atexit
 import contextlib
 import os
 import pickle
-import shutil
 import signal
 import socket
-import subprocess
 import threading
 import time
 
-import psutil
 from IPython import get_ipython
 from IPython.display import display
 
 from ringtree.errors import UsageError
+from ringtree.given import number, whole
 from ringtree.live import joining, placement
 from ringtree.live.processes import launchers
+from ringtree.live.processes.started import Started
 from ringtree.live.reports import deadline
-from ringtree.live.reports.diagnosis import Diagnosis, is_there, stack_file
-from ringtree.waits import name_ranks
+from ringtree.live.reports.diagnosis import Diagnosis
+from ringtree.live.reports.rank import Rank
 
-ENGINES_READY_SECONDS = 60  # for engines of this machine
 LOOK = 0.2  # seconds between two looks at processes while ranks start
-REMOTE_READY_SECONDS = 600  # other machines load their programs over a network, all at once
+RESTARTED = "The ranks were restarted and their variables are gone: run the cells that set them again."
 
 
 def start(
@@ -81,9 +79,9 @@ def _check(size, backend, timeout, ranks_per_node):
             f"backend={backend!r} is not one that ringtree starts: give 'nccl' (GPUs) or 'gloo' (CPU), "
             "or leave it out and the machine decides"
         )
-    if not timeout > 0:
+    if not number(above=True).holds(timeout):
         raise UsageError(f"timeout={timeout!r}: give the seconds that a cell may take, more than 0")
-    if ranks_per_node is not None and (ranks_per_node < 1 or size % ranks_per_node):
+    if ranks_per_node is not None and (not whole(1).holds(ranks_per_node) or size % ranks_per_node):
         raise UsageError(f"ranks_per_node={ranks_per_node!r} does not divide {size} ranks: give a divisor")
 
 
@@ -106,8 +104,8 @@ atexit.register(stop_current)
 class Ranks:
     """Live ranks: one ipyparallel engine each, rank = engine id.
 
-    size, backend, timeout, places (a `Place` a rank); `client`, `view` and `cluster` are ipyparallel's;
-    `diagnosis` looks at ranks that do not come back.
+    size, backend, timeout; places, a `ringtree.live.reports.rank.Rank` each; client and view, which are ipyparallel's.
+    started: the processes. diagnosis: looks at ranks that do not come back.
     """
 
     def __init__(self, size, backend, share_gpus, timeout, engines, ranks_per_node, options):
@@ -115,47 +113,41 @@ class Ranks:
         self.timeout = timeout
         self._wanted = backend, share_gpus, engines, ranks_per_node, options
         self.running = False
-        self.diagnosis = Diagnosis(self)
+        self._owner = None  # the process that may end them
+        self.started = self.client = self.view = self.diagnosis = None
+        self.backend = self.remark = None
+        self.places = []
         self._start()
+
+    @property
+    def cluster(self):
+        """ipyparallel's."""
+        return self.started.cluster
 
     # ------------------------------------------------------------ life
 
     def _start(self):
         backend, share_gpus, engines, ranks_per_node, options = self._wanted
-        arguments, needed, self.folder, self.local = launchers.choose(engines, self.size, ranks_per_node, options)
+        arguments, needed, folder, local = launchers.choose(engines, self.size, ranks_per_node, options)
+        self.started = Started(self.size, folder, local, arguments, [needed, options])
         self._owner = os.getpid()
-        self.job = None  # Slurm's, where it started them
         self.running = True
         try:
-            self._start_engines(arguments, [needed, options])
+            self.started.start()
+            self._wait_for_engines()
+            self.view = self.client[list(range(self.size))]
+            self.view.block = True
             self._join(backend, share_gpus)
-            self._check_processes(finished=True)
+            self.started.check(finished=True)
         except BaseException:
             self.stop()
             raise
 
-    def _start_engines(self, arguments, options):
-        self.cluster = launchers.new_cluster(self.size, self.folder, self.local, arguments, options)
-        self.patience = ENGINES_READY_SECONDS if self.local else REMOTE_READY_SECONDS
-        try:
-            self.cluster.start_cluster_sync()
-        except subprocess.CalledProcessError as error:
-            raise UsageError(
-                f"{error.cmd[0]} could not start the ranks: it exited with code {error.returncode}, "
-                "having said why in the kernel's log; mend that, or leave engines= out"
-            ) from error
-        if job := launchers.slurm_job(self.cluster):
-            job.wait_until_allotted()
-            self.job = job
-        self._wait_for_engines()
-        self.view = self.client[list(range(self.size))]
-        self.view.block = True
-
     def _wait_for_engines(self):
-        until = time.monotonic() + self.patience
+        until = time.monotonic() + self.started.patience
         while True:
             self.check_allotment()
-            self._check_processes()
+            self.started.check()
             self.client = self.cluster.connect_client_sync()
             try:
                 self.client.wait_for_engines(self.size, interactive=False, timeout=1)
@@ -166,10 +158,10 @@ class Ranks:
                 # while it connects; a client that connects afresh sees all engines.
                 self.client.close()
                 if time.monotonic() > until:
-                    self._raise_not_started(missing, f"not within {self.patience} s, and without a word")
+                    self.started.raise_not_started(missing, f"not within {self.started.patience} s, and without a word")
 
     def _join(self, backend, share_gpus):
-        found = self._each(joining.place, [(None if self.local else socket.gethostname(),)] * self.size)
+        found = self._each(joining.place, [(None if self.started.local else socket.gethostname(),)] * self.size)
         hosts = [place["host"] for place in found]
         gpus = {place["host"]: place["gpus"] for place in found}
         allotted = {place["host"]: place["allotted"] for place in found}
@@ -177,27 +169,32 @@ class Ranks:
         plain = self._wanted[2] is None and launchers.refusal
         slower = f"Ranks start more slowly here: {launchers.refusal}." if plain else None
         self.remark = "\n".join(filter(None, [remark, slower])) or None
-        self.places = placement.places(found, devices)
+        places = placement.places(found, devices)
         shared = len(set(zip(hosts, devices))) < self.size and self.backend == "nccl"
         reached = [place["alone"] if len(gpus) == 1 else (place["address"], place["interface"]) for place in found]
         address, port, file = self._meet(reached[0][0], one_host=len(gpus) == 1)
-        environments = placement.environments(self.places, address, port, shared)
-        self.threads = self._each(
+        environments = placement.environments(places, address, port, shared)
+        files = [self.started.stack_file(number) for number in range(self.size)]
+        threads = self._each(
             joining.join,
             [
-                (rank, self.size, place.device, environment, interface, file, self.backend, 2 * self.timeout, stacks)
-                for rank, (place, environment, (_, interface)) in enumerate(zip(self.places, environments, reached))
-                for stacks in [stack_file(self.folder, rank)]
+                (number, self.size, place.device, environment, interface, file, self.backend, 2 * self.timeout, stacks)
+                for number, (place, environment, (_, interface), stacks) in enumerate(zip(places, environments, reached, files))
             ],
         )
+        self.places = [
+            Rank(**vars(place), number=number, threads=its, stack_file=stacks)
+            for number, (place, its, stacks) in enumerate(zip(places, threads, files))
+        ]
+        self.diagnosis = Diagnosis(self.places, self.client, self.started)
 
     def _meet(self, address, one_host):
         """Where ranks meet: (address, port, file). A file, wherever all ranks see the cluster's folder: nobody else can reach it.
 
         The address and the port are then for programs that read MASTER_ADDR and MASTER_PORT to make a store of their own.
         """
-        if one_host or all(self._each(joining.can_lock, [(self.folder,)] * self.size)):
-            return address, self._each(joining.free_port, [(address,)], [0])[0], os.path.join(self.folder, "meeting")
+        if one_host or all(self._each(joining.can_lock, [(self.started.folder,)] * self.size)):
+            return address, self._each(joining.free_port, [(address,)], [0])[0], os.path.join(self.started.folder, "meeting")
         (port,) = self._each(joining.open_store, [(address, self.size)], [0])
         self._each(joining.meet_at_store, [(address, port, self.size)] * (self.size - 1), range(1, self.size))
         return address, port, None
@@ -207,27 +204,12 @@ class Ranks:
         ids = list(range(self.size)) if ids is None else list(ids)
         arguments = arguments or [()] * len(ids)
         waiting = [self.client[i].apply_async(function, *a) for i, a in zip(ids, arguments)]
-        until = time.monotonic() + self.patience
+        until = time.monotonic() + self.started.patience
         for result in waiting:
             while not result.done() and time.monotonic() < until:
-                self._check_processes()
+                self.started.check()
                 result.wait(LOOK)
         return [result.get(0) for result in waiting]
-
-    def _check_processes(self, finished=False):
-        """Raise RuntimeError where a process of this machine that the ranks need has ended while they start."""
-        if broken := self.diagnosis.broken(finished):
-            raise RuntimeError(f"{deadline.describe_broken(broken)}; call ringtree.start again")
-        if self.local and (gone := [i for i, each in sorted(_by_rank(self.cluster).items()) if not is_there(each.process)]):
-            self._raise_not_started(gone, "without a word")
-
-    def _raise_not_started(self, missing, otherwise):
-        words = self.diagnosis.last_words(missing[0]) if missing else None
-        raise RuntimeError(
-            f"{name_ranks(missing)} did not start: "
-            + (f"the last words were {words!r}" if words else otherwise)
-            + "; in a terminal `python -m ringtree.doctor` looks for what stands in the way"
-        ) from None
 
     def restart(self):
         """End all ranks, whatever they are doing, and start them afresh: their variables are gone."""
@@ -240,12 +222,10 @@ class Ranks:
         if not self.running or os.getpid() != self._owner:
             return
         self.running = False
-        if client := getattr(self, "client", None):
+        if self.client:
             with contextlib.suppress(Exception):
-                client.close()
-        if cluster := getattr(self, "cluster", None):
-            _end_processes(cluster, self.local)
-        shutil.rmtree(self.folder, ignore_errors=True)
+                self.client.close()
+        self.started.end()
 
     def __enter__(self):
         return self
@@ -263,8 +243,28 @@ class Ranks:
         """
         self._check_running()
         result = self.view.apply_async(joining.returned, function, *args, **kwargs)
-        packed = deadline.finish(self, result, list(range(self.size)), timeout or self.timeout)
+        packed = self.finish(result, list(range(self.size)), timeout or self.timeout)
         return [_unpacked(each, f"rank {i} returned") for i, each in enumerate(packed)]
+
+    def finish(self, result, ids, seconds, tell=None, show=None):
+        """Wait for `result` (an ipyparallel AsyncResult, one child a rank in `ids`); returns results by rank.
+
+        seconds: the deadline. tell(done ids, seconds waited): called now and then while waiting.
+        show(): called once all that will come has come, before any error is raised.
+        Restarts the ranks where some are stuck or dead. Raises RankError, RanksStuck, RankDied.
+        """
+        outcome = deadline.finish(self.diagnosis, result, ids, seconds, tell)
+        if show:
+            show()
+        if not outcome.error:
+            return [outcome.results[i] for i in ids]
+        if outcome.died:
+            self.check_allotment()  # what has ended all ranks is more to the point than how each ended
+        report, details = deadline.describe(self.diagnosis, outcome)
+        if outcome.lost:
+            self.restart()
+            report += f"\n{RESTARTED}"
+        raise outcome.error(report, details)
 
     def pull(self, name):
         """The variable `name` of every rank, as a list by rank. UsageError where a rank has none, or none that can be sent."""
@@ -292,7 +292,7 @@ class Ranks:
 
     def check_allotment(self):
         """Raise RankDied where Slurm has ended the job that the ranks were; they count as stopped then."""
-        if self.job and (why := self.job.ended()):
+        if self.started.job and (why := self.started.job.ended()):
             self.stop()
             raise deadline.RankDied(why)
 
@@ -313,31 +313,6 @@ def _unpacked(packed, whose):
             f"{whose} what this notebook's kernel does not know ({error}): give numbers, strings, tensors, or lists "
             "and dicts of them"
         ) from None
-
-
-def _end_processes(cluster, local):
-    """Kill what was forked at once; let ipyparallel end what it started elsewhere."""
-    processes = [cluster.controller, *_engines(cluster)]
-    forked = [process.pid for process in processes if isinstance(process, launchers.Forked)]
-    if forked:
-        with contextlib.suppress(RuntimeError, AttributeError):  # AttributeError: its start came to no end
-            cluster.controller.server.ask("kill", pids=forked)
-    elif local:
-        for process in processes:
-            with contextlib.suppress(OSError, psutil.Error):
-                os.killpg(process.pid, signal.SIGKILL)
-    with contextlib.suppress(Exception):
-        cluster.stop_cluster_sync()
-
-
-def _engines(cluster):
-    return [*_by_rank(cluster).values()]
-
-
-def _by_rank(cluster):
-    """The launchers of engines of this machine, by rank; of one that has ended it may be missing."""
-    sets = cluster.engines.values()
-    return {int(i): engine for engine_set in sets for i, engine in getattr(engine_set, "launchers", {}).items()}
 
 
 @contextlib.contextmanager

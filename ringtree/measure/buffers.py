@@ -9,7 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial, reduce
 
-from ringtree.measure.call import FP8, OPERATIONS, TYPES, Call
+from ringtree.measure.call import Call
+from ringtree.operations import FP8, OPERATIONS, TYPES
 
 PERIOD = 61  # numbers repeat after so many elements: a prime, so that shards of common lengths begin differently
 SPOILED = 125  # where a result must come: no result has it while 120 ranks or fewer sum up
@@ -115,9 +116,9 @@ def _arguments(call):
     import torch
 
     if call.program is None:
-        op = {"op": getattr(torch.distributed.ReduceOp, OPERATIONS[call.op][0])} if call.op != "none" else {}
+        op = {"op": getattr(torch.distributed.ReduceOp, OPERATIONS[call.op].reduce_op)} if call.op != "none" else {}
         return op | ({call.collective.root: call.root} if call.root >= 0 else {})
-    op = {"op": getattr(torch, OPERATIONS[call.op][1])} if call.op not in ("sum", "none") else {}
+    op = {"op": getattr(torch, OPERATIONS[call.op].function)} if call.op not in ("sum", "none") else {}
     return op | ({"root": call.root} if call.root > 0 else {}) | call.options
 
 
@@ -172,7 +173,7 @@ def _terms(op, rank, ranks, largest=LARGEST_SUM):
 
 def _reduced(op, who, ranks, largest=LARGEST_SUM):
     """What the terms of the ranks `who` reduce to."""
-    together = OPERATIONS[op][2]
+    together = OPERATIONS[op].together
     values = [reduce(together, terms) for terms in zip(*(_terms(op, rank, ranks, largest) for rank in who))]
     return [value / len(who) for value in values] if op == "avg" else values
 

@@ -15,35 +15,7 @@ from dataclasses import dataclass, field
 
 from ringtree.collectives import TABLE, Collective, call_names, find
 from ringtree.errors import UsageError
-
-# NCCL's name of a type, which nccl-tests prints, and torch's where it is another.
-TYPES = {
-    "int8": "int8",
-    "uint8": "uint8",
-    "int32": "int32",
-    "int64": "int64",
-    "half": "float16",
-    "bfloat16": "bfloat16",
-    "float": "float32",
-    "double": "float64",
-}
-FP8 = {"f8e4m3": "float8_e4m3fn", "f8e5m2": "float8_e5m2"}  # that NCCL alone has, from 2.24 and compute capability 9.0 on
-ITEMSIZE = {"int8": 1, "uint8": 1, "int32": 4, "int64": 8, "half": 2, "bfloat16": 2, "float": 4, "double": 8}
-ITEMSIZE |= dict.fromkeys(FP8, 1)
-FLOATING = ("half", "bfloat16", "float", "double", *FP8)
-
-# An operation's name in nccl-tests, torch.distributed's, the function that a rank program takes, and Python's own.
-OPERATIONS = {
-    "sum": ("SUM", "add", lambda a, b: a + b),
-    "prod": ("PRODUCT", "mul", lambda a, b: a * b),
-    "min": ("MIN", "minimum", min),
-    "max": ("MAX", "maximum", max),
-    "avg": ("AVG", None, lambda a, b: a + b),
-    "band": ("BAND", "bitwise_and", lambda a, b: a & b),
-    "bor": ("BOR", "bitwise_or", lambda a, b: a | b),
-    "bxor": ("BXOR", "bitwise_xor", lambda a, b: a ^ b),
-}
-LACKS = {"nccl": ("band", "bor", "bxor")}
+from ringtree.operations import FLOATING, FP8, ITEMSIZE, LACKS, OPERATIONS, TYPES
 
 
 @dataclass(frozen=True)
@@ -97,7 +69,7 @@ def describe(what, of=None, op=None, dtype="float", root=0, in_place=None, ranks
     name, collective, program = _named(what, of)
     op = _operation(op, collective, name, program, backend)
     dtype = _type(dtype, program, collective, backend)
-    if op == "avg" and dtype not in FLOATING or op[0] == "b" and dtype in FLOATING:
+    if op == "avg" and dtype not in FLOATING or op != "none" and OPERATIONS[op].bitwise and dtype in FLOATING:
         raise UsageError(f"op={op!r} does not go with {dtype}: averages are of floats, bitwise operations of integers")
     if root != 0 and collective.root is None:
         raise UsageError(f"root={root!r} was given and {collective.name} has no root: leave it out")

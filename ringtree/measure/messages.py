@@ -5,10 +5,14 @@ from __future__ import annotations
 import statistics
 import time
 
+from ringtree.errors import UsageError
+from ringtree.given import several, takes
+
 # Sizes of a ping-pong from 1 byte to 64 MiB, in powers of two.
 POWERS_OF_TWO = tuple(2**k for k in range(27))
 
 
+@takes(sizes=several("a list of numbers of bytes"))
 def ping_pong(sizes=POWERS_OF_TWO, repeats: int = 50, warmup: int = 3, at_most: int = 2**28, device=None, dist=None):
     """Rank 0 sends to rank 1, rank 1 sends the same bytes back; half a round trip is one message.
 
@@ -27,7 +31,7 @@ def ping_pong(sizes=POWERS_OF_TWO, repeats: int = 50, warmup: int = 3, at_most: 
     the warm-up's; the row measured first holds the very first message of all. On the other ranks
     it returns None.
 
-    Raises ValueError for sizes, repeats or warm-ups that cannot be, or with fewer than two ranks;
+    Raises UsageError for sizes, repeats or warm-ups that cannot be, or with fewer than two ranks;
     RuntimeError if bytes come back changed.
     """
     import torch
@@ -37,9 +41,9 @@ def ping_pong(sizes=POWERS_OF_TWO, repeats: int = 50, warmup: int = 3, at_most: 
     repeats = _whole(repeats, "repeats", "timed round trips")
     warmup = _whole(warmup, "warmup", "round trips")
     if not sizes:
-        raise ValueError("ping_pong got no sizes; give at least one number of bytes.")
+        raise UsageError("ping_pong got no sizes: give at least one number of bytes")
     if dist.get_world_size() < 2:
-        raise ValueError(f"ping_pong needs two ranks and there is {dist.get_world_size()}; start more.")
+        raise UsageError(f"ping_pong runs between two ranks, and there is {dist.get_world_size()}: start two or more")
     if device is None:
         device = "cuda" if torch.distributed.get_backend() == "nccl" else "cpu"
     rank = dist.get_rank()
@@ -57,7 +61,7 @@ def _row(size, warmup, counted, rank, device, dist):
     got = torch.zeros_like(sent)
     trips = [_one_way(sent, got, rank, device, dist) for _ in range(warmup + counted)]
     if not torch.equal(got, sent):
-        raise RuntimeError(f"rank {rank}: {size} bytes came back changed; the link or the backend is broken.")
+        raise RuntimeError(f"rank {rank}: {size} bytes came back changed: the link or the backend is broken")
     timed = trips[warmup:]
     return {"bytes": size, "first": trips[0], "min": min(timed), "median": statistics.median(timed), "repeats": counted}
 
@@ -76,10 +80,11 @@ def _one_way(sent, got, rank, device, dist):
     return (time.perf_counter() - started) / 2
 
 
+@takes(rows=several("the rows that ping_pong returned"))
 def column(rows, name: str) -> list:
     """One column of a list of rows, for instance `column(rows, "median")`."""
     if rows and name not in rows[0]:
-        raise KeyError(f"no column {name!r}; there are {', '.join(rows[0])}.")
+        raise UsageError(f"there is no column {name!r}: give one of {', '.join(rows[0])}")
     return [row[name] for row in rows]
 
 
@@ -93,7 +98,7 @@ def _finish(device) -> None:
 
 def _whole(value, what: str, unit: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int) and getattr(value, "dtype", None) is None:
-        raise ValueError(f"ping_pong got {value!r} for {what}; give a whole number of {unit}, at least 1.")
+        raise UsageError(f"ping_pong got {value!r} for {what}: give a whole number of {unit}, at least 1")
     if value != int(value) or value < 1:
-        raise ValueError(f"ping_pong got {value!r} for {what}; give a whole number of {unit}, at least 1.")
+        raise UsageError(f"ping_pong got {value!r} for {what}: give a whole number of {unit}, at least 1")
     return int(value)

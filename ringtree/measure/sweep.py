@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
-import datetime
-import os
-import signal
 import sys
-import threading
-import time
 
 from ringtree import late
 from ringtree.errors import UsageError
 from ringtree.measure.call import check_link, describe, sendable
+from ringtree.measure.crews import ranks_to_time
+from ringtree.measure.progress import interrupted_late, progress
 from ringtree.measure.timing import check_settings, time_collective
 
 SMALLEST, LARGEST = 8, 1 << 24  # bytes of a sweep that says nothing else
-BAR_AFTER = 2.0  # seconds before a sweep shows a progress bar
 
 
 def measure(
@@ -86,7 +81,7 @@ def measure(
     from ringtree.measure.table import frame, table_text
 
     late.need("ringtree.measure", "torch")
-    crew, speaks = _crew(ranks, timeout)
+    crew, speaks = ranks_to_time(ranks, timeout)
     sizes = sizes_to_measure(what, sizes, crew, **settings, options=options)
     rows, attrs = [], crew.provenance(link) | {"settings": settings_in_words(settings)} | notes_on(op, crew)
     try:
@@ -105,7 +100,7 @@ def measure(
 
 def sweep(crew, what, jobs, options, **settings):
     """Yield the row of each job, (size, its own settings), with a progress bar; an interrupt ends it after the one that runs."""
-    with _progress(what, jobs, crew) as tell, _interrupted_late(crew) as interrupted:
+    with progress(what, jobs, crew) as tell, interrupted_late(crew) as interrupted:
         for done, (size, own) in enumerate(jobs):
             tell(done, size)
             row = crew.call(time_collective, what, size, **(settings | own), options=options)
@@ -114,6 +109,18 @@ def sweep(crew, what, jobs, options, **settings):
             if interrupted:
                 print(f"interrupted: {done + 1} of {len(jobs)} sizes were measured, and the table has them.", file=sys.stderr)
                 return
+
+
+def settings_in_words(settings):
+    """The settings that a reader of the table must know and that no column has, as plain data."""
+    return {name: settings[name] for name in ("warmup", "budget", "stable")}
+
+
+def notes_on(op, crew):
+    """What a reader of the table must know of an operation on this backend, as an attr."""
+    averaged = op == "avg" and crew.backend == "gloo"
+    note = "an average on Gloo is a sum, then a division by the number of ranks: both are timed"
+    return {"warnings": [note]} if averaged else {}
 
 
 def sizes_between(smallest=SMALLEST, largest=LARGEST, factor=2) -> list[int]:
@@ -152,214 +159,3 @@ def sizes_to_measure(what, sizes, crew, warmup, calls, budget, stable, check, li
             raise UsageError(f"sizes are out of order, {after} comes after {before}: give them in rising order, each once")
     call.count(sizes[0], crew.size)
     return sizes
-
-
-# -- who measures: the ranks of this kernel, or this rank and its fellows --------
-
-
-def _crew(ranks, timeout):
-    """Whom to ask, and whether this process is the one that prints."""
-    cluster = sys.modules.get("ringtree.live.cluster")  # no ranks were started before it was imported
-    ranks = ranks or (cluster and cluster.current())
-    if ranks is not None:
-        if not ranks.running:
-            raise UsageError("these ranks were stopped: call ringtree.start again")
-        return LiveRanks(ranks, timeout), True
-    import torch.distributed as dist
-
-    if not dist.is_initialized():
-        raise UsageError(
-            "there are no ranks to measure on: run `ringtree.start(4)` first, or call measure on ranks that have a process group"
-        )
-    return Fellows(), dist.get_rank() == 0
-
-
-class LiveRanks:
-    """The ranks that `ringtree.start` started, asked from outside."""
-
-    interruptible = True
-
-    def __init__(self, ranks, timeout=None):
-        from ringtree.live.reports.deadline import RankError
-
-        self.failures = (RankError,)
-        self.ranks, self.timeout = ranks, timeout
-        self.size, self.backend = ranks.size, ranks.backend
-
-    def call(self, function, *arguments, budget, **settings):
-        # The budget is for the batches; the first calls, and as many seconds as a cell may take, come on top.
-        seconds = self.timeout or self.ranks.timeout + budget
-        return self.ranks.call(function, *arguments, budget=budget, timeout=seconds, **settings)[0]
-
-    def provenance(self, link=None):
-        hosts = len({place.host for place in self.ranks.places})
-        return _provenance(self.ranks.call(where_it_runs), hosts, link) | (
-            {"remark": self.ranks.remark} if self.ranks.remark else {}
-        )
-
-
-class Fellows:
-    """This rank and those that run the same lines: every rank calls the same at the same time."""
-
-    interruptible = False  # one rank must not stop alone
-    failures = ()
-
-    def __init__(self):
-        import torch.distributed as dist
-
-        self.size, self.backend = dist.get_world_size(), dist.get_backend()
-
-    def call(self, function, *arguments, **settings):
-        return function(*arguments, **settings)
-
-    def provenance(self, link=None):
-        import torch.distributed as dist
-
-        found = [None] * self.size
-        dist.all_gather_object(found, where_it_runs() | {"host": _host()})
-        return _provenance(found, len({each["host"] for each in found}), link)
-
-
-def where_it_runs():
-    """What a rank knows of itself that a reader of its times must know; nothing that names the host."""
-    import torch
-
-    backend = torch.distributed.get_backend()
-    facts = {"backend": backend, "device": "CPU", "torch": torch.__version__, "nccl": None}
-    if backend == "nccl":
-        facts["device"] = torch.cuda.get_device_name()
-        facts["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))
-    facts["cores"] = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return facts
-
-
-def _host():
-    import socket
-
-    return socket.gethostname()
-
-
-def _provenance(found, hosts, link):
-    gpus = found[0]["backend"] == "nccl" and link is None
-    return {
-        "tool": "ringtree.measure",
-        "backend": found[0]["backend"],
-        "link": None if link is None else f"emulated link: {link}",
-        "ranks": len(found),
-        "hosts": hosts,
-        "devices": [each["device"] if gpus else "CPU" for each in found],
-        "cores": found[0]["cores"],
-        "clock": "CUDA events" if gpus else "monotonic clock",
-        "torch": found[0]["torch"],
-        "nccl": found[0]["nccl"],
-        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-    }
-
-
-def settings_in_words(settings):
-    """The settings that a reader of the table must know and that no column has, as plain data."""
-    return {name: settings[name] for name in ("warmup", "budget", "stable")}
-
-
-def notes_on(op, crew):
-    """What a reader of the table must know of an operation on this backend, as an attr."""
-    averaged = op == "avg" and crew.backend == "gloo"
-    note = "an average on Gloo is a sum, then a division by the number of ranks: both are timed"
-    return {"warnings": [note]} if averaged else {}
-
-
-# -- while a sweep runs ----------------------------------------------------------
-
-
-@contextlib.contextmanager
-def _interrupted_late(crew):
-    """The first interrupt is noted in the list that this gives; the next one is what it always was."""
-    noted = []
-    if not crew.interruptible or threading.current_thread() is not threading.main_thread():
-        yield noted
-        return
-    before = signal.getsignal(signal.SIGINT) or signal.default_int_handler
-
-    def note(number, frame):
-        noted.append(number)
-        signal.signal(signal.SIGINT, before)
-        print("stopping after the size that runs; interrupt again to stop at once", file=sys.stderr)
-
-    signal.signal(signal.SIGINT, note)
-    try:
-        yield noted
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
-@contextlib.contextmanager
-def _progress(what, jobs, crew):
-    """tell(how many sizes are done, the size that runs): a bar for somebody who watches, gone without a size, and in the end."""
-    out = _watched() if crew.interruptible else None
-    if out is None:
-        yield lambda done, size=None: None
-        return
-    from tqdm import tqdm
-
-    class Bar(tqdm):
-        monitor_interval = 0  # no thread that watches the bar
-
-    name = what if isinstance(what, str) else getattr(what, "__name__", "program")
-    began = time.monotonic()
-    bar = Bar(total=len(jobs), file=out, unit="size", leave=False, dynamic_ncols=True, delay=BAR_AFTER or 1e-9)
-
-    def tell(done, size=None):
-        if time.monotonic() - began < BAR_AFTER:
-            return
-        bar.n = done
-        if size is None:
-            bar.clear()
-        else:
-            bar.set_description_str(f"{name}, {size_text(size)}", refresh=False)
-            bar.refresh()
-
-    try:
-        yield tell
-    finally:
-        tell(len(jobs))
-        bar.close()
-
-
-def size_text(size):
-    """Bytes as a reader says them: 8 B, 4 KiB, 1 MiB, 1000000 B."""
-    for unit, power in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
-        if size >= 1 << power and size % (1 << power) == 0:
-            return f"{size >> power} {unit}"
-    return f"{size} B"
-
-
-def _watched():
-    """Where somebody sees a bar: a terminal, or a notebook that a person runs; None where nobody does.
-
-    A front end with a person at it allows input; nbclient and nbval do not, so nothing of a bar is stored.
-    """
-    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
-    if hasattr(shell, "kernel"):
-        return _Display() if shell.kernel.get_parent().get("content", {}).get("allow_stdin", False) else None
-    return sys.stderr if sys.stderr is not None and sys.stderr.isatty() else None
-
-
-class _Display:
-    """A file that shows its last line in a notebook, in place, as plain text."""
-
-    encoding = "utf-8"
-
-    def __init__(self):
-        self.shown = None
-
-    def write(self, text):
-        from IPython.display import display
-
-        line = text.strip("\r\n ")
-        if self.shown is None and line:
-            self.shown = display({"text/plain": line}, raw=True, display_id=True)
-        elif self.shown is not None:
-            self.shown.update({"text/plain": line}, raw=True)
-
-    def flush(self):
-        pass

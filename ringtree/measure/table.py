@@ -8,6 +8,7 @@ from pathlib import Path
 
 from ringtree import tables
 from ringtree.errors import UsageError
+from ringtree.given import a, takes
 
 # Every column of a table, measured or read, in order, and what it holds: seconds, bytes, bytes a second.
 COLUMNS = {
@@ -191,11 +192,13 @@ def json_text(table) -> str:
     return json.dumps(whole, indent=1, default=lambda value: value.item()) + "\n"
 
 
+@takes(path=a(str, Path, words="a path that ends in .csv or .json"))
 def save(table, path, overwrite=False) -> Path:
     """Write a table to a file, as CSV or JSON by the end of its name; `ringtree.measure.logs.read` reads it back whole.
 
     Raises UsageError for a name that ends in neither, and for a file that exists, unless overwrite.
     """
+    _need(table, *COLUMNS)
     path = path_to_write(path, overwrite)
     path.write_text(json_text(table) if path.suffix == ".json" else csv_text(table), encoding="utf-8")
     return path

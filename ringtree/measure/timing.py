@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from ringtree.collectives import bus_factor
 from ringtree.errors import UsageError
+from ringtree.given import any_number, several, takes
 from ringtree.measure.buffers import prepare
 from ringtree.measure.call import check_link, describe
 from ringtree.units import count_text, seconds_text
@@ -299,6 +300,7 @@ def _calls_together(call, seconds):
 # -- order statistics ----------------------------------------------------------
 
 
+@takes(times=several("a list of one or more times", any_number.holds))
 def median_interval(times) -> tuple[float, float]:
     """Two of the times, between which the true median lies with 95 % confidence, whatever its distribution.
 
@@ -307,6 +309,8 @@ def median_interval(times) -> tuple[float, float]:
     largest are given. A measurement that stops when the interval is narrow makes it a little
     too narrow. Source: Hoefler, Belli 2015, Scientific Benchmarking of Parallel Computing Systems.
     """
+    if not len(times):
+        raise UsageError("median_interval got no times: give at least one")
     ordered, n = sorted(times), len(times)
     k = _order(n)
     return ordered[k - 1], ordered[n - k]

@@ -12,6 +12,7 @@ from ringtree.simulated import faults
 from ringtree.simulated.faults import caller
 from ringtree.simulated.streams import CollectiveWork, Streams
 from ringtree.simulated.torch_modes import within_torch
+from ringtree.speaks import Among, Speaks
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,7 @@ class Group:
     among_members: bool = False  # made by its members alone, with use_local_synchronization
 
 
-class SimulatedDist:
+class SimulatedDist(Speaks):
     """Speaks like `torch.distributed`, on a virtual clock; made by `simulate`, one for each rank.
 
     Collectives run a named algorithm of `ringtree.algorithms`, so that their cost is known:
@@ -54,9 +55,6 @@ class SimulatedDist:
     def get_world_size(self, group=None):
         return self._size if group is None else len(group.ranks)
 
-    def get_global_rank(self, group, group_rank):
-        return self._peer(None, group, group_rank)
-
     def get_process_group_ranks(self, group=None):
         if group is None:
             return list(range(self._size))
@@ -75,60 +73,19 @@ class SimulatedDist:
         self._made.append(group)
         return group
 
-    def isend(self, tensor, dst=None, group=None, tag=0, group_dst=None):
-        return self._post(self._rank, (self.P2POp(self.isend, tensor, dst, group, tag, group_dst),), caller())[0]
+    def _entry(self, sends, tensor, peer, group=None, tag=0, group_peer=None):
+        if group is None and group_peer is None and not tag:
+            return sends, tensor, peer, 0  # as most are; Messages.post looks at the peer
+        return super()._entry(sends, tensor, peer, group, tag, group_peer)
 
-    def irecv(self, tensor, src=None, group=None, tag=0, group_src=None):
-        return self._post(self._rank, (self.P2POp(self.irecv, tensor, src, group, tag, group_src),), caller())[0]
+    def _key(self, group):
+        return group.number
 
-    def send(self, tensor, dst=None, group=None, tag=0, group_dst=None):
-        self._post(self._rank, (self.P2POp(self.isend, tensor, dst, group, tag, group_dst),), caller())[0].wait()
+    def _begin(self, name, entries):
+        return self._post(self._rank, entries, caller(3))
 
-    def recv(self, tensor, src=None, group=None, tag=0, group_src=None):
-        work = self._post(self._rank, (self.P2POp(self.irecv, tensor, src, group, tag, group_src),), caller())[0]
-        work.wait()
-        return work.peer
-
-    def P2POp(self, op, tensor, peer=None, group=None, tag=0, group_peer=None):
-        """An entry for `batch_isend_irecv`: `op` is `dist.isend` or `dist.irecv`."""
-        try:
-            sends = SENDS[op.__func__]
-        except (AttributeError, KeyError, TypeError):
-            raise faults.no_operation(self._rank.number, op) from None
-        if group_peer is None and group is None and not tag:
-            return sends, tensor, peer, 0  # as most are
-        return sends, tensor, self._peer(peer, group, group_peer), self._tag(tag, group)
-
-    def _peer(self, peer, group, group_peer):
-        """The other rank, from the one of two arguments that is given."""
-        if group_peer is not None:
-            if peer is not None:
-                raise ValueError(f"a message was given rank {peer} and group rank {group_peer}: give one of them")
-            ranks = self.get_process_group_ranks(group)
-            if type(group_peer) is not int or not 0 <= group_peer < len(ranks):
-                raise ValueError(f"a message was given group rank {group_peer!r}: give 0 to {len(ranks) - 1}")
-            return ranks[group_peer]
-        if peer not in (ranks := self.get_process_group_ranks(group)):
-            raise ValueError(f"a message was given rank {peer!r}, which is not in the group of ranks {ranks}: give one of them")
-        return peer
-
-    def _tag(self, tag, group):
-        if type(tag) is not int or tag < 0:
-            raise ValueError(f"a message was given tag={tag!r}: give a whole number, 0 or more")
-        return tag if group is None else (group.number, tag)
-
-    def batch_isend_irecv(self, operations):
-        if not operations or type(operations) is not list:
-            raise faults.no_batch(self._rank.number, operations)
-        works = self._post(self._rank, operations, caller())
-        if self._made is not None:
-            self._refuse_several_groups(operations)
-        return works
-
-    def _refuse_several_groups(self, operations):
-        groups = {tag[0] if type(tag) is tuple else 0 for _, _, _, tag in operations}
-        if len(groups) > 1:
-            raise faults.several_groups(self._rank.number)
+    def _wrong(self, what):
+        return faults.misuse(self._rank.number, what)
 
     # -- collectives
 
@@ -148,12 +105,18 @@ class SimulatedDist:
         run = partial(_as_torch_does, asked.run) if self._graphs else asked.run
         if asked.async_op or self._streams.busy(number):
             stream = self._streams.of(number)
-            work = CollectiveWork(stream, asked, ranks, partial(run, algorithm, Members(self, group, stream)), place)
+            work = CollectiveWork(stream, asked, ranks, partial(run, algorithm, self._among(group, mine, ranks, stream)), place)
             return work if asked.async_op else work.wait() and None
         began = rank.now
-        run(algorithm, Members(self, group, rank))
+        run(algorithm, self._among(group, mine, ranks, rank))
         rank.clock.notes.called(rank.number, asked, ranks, began, began, rank.now, False)
         return None
+
+    def _among(self, group, mine, ranks, poster):
+        """What an algorithm talks to. poster: this rank, or the stream beside it."""
+        return Among(
+            ranks, mine, None if group is None else group.number, lambda name, entries: self._post(poster, entries, caller(3))
+        )
 
     def _same_for_all(self, group, asked, place):
         """The k-th collective of a group is one for all its ranks; what the others called is known to the first."""
@@ -169,49 +132,6 @@ class SimulatedDist:
 def _as_torch_does(run, *given):
     with within_torch():
         return run(*given)
-
-
-class Members:
-    """What a collective's algorithm talks to: a group's ranks, numbered from 0, with messages apart from the program's own."""
-
-    TAG = -1  # no program can use it: torch takes only tags from 0 on
-
-    def __init__(self, dist, group, rank):
-        self._rank, self._post = rank, dist._post  # the rank, or the stream beside it
-        self._mine, self._ranks = dist.get_rank(group), range(dist.get_world_size()) if group is None else group.ranks
-        self._tag = self.TAG if group is None else (group.number, self.TAG)
-
-    def get_rank(self):
-        return self._mine
-
-    def get_world_size(self):
-        return len(self._ranks)
-
-    def isend(self, tensor, dst):
-        return self._post(self._rank, (self.P2POp(self.isend, tensor, dst),), caller())[0]
-
-    def irecv(self, tensor, src):
-        return self._post(self._rank, (self.P2POp(self.irecv, tensor, src),), caller())[0]
-
-    def send(self, tensor, dst):
-        self._post(self._rank, (self.P2POp(self.isend, tensor, dst),), caller())[0].wait()
-
-    def recv(self, tensor, src):
-        self._post(self._rank, (self.P2POp(self.irecv, tensor, src),), caller())[0].wait()
-
-    def P2POp(self, op, tensor, peer):
-        return SENDS[op.__func__], tensor, self._ranks[peer], self._tag
-
-    def batch_isend_irecv(self, operations):
-        return self._post(self._rank, operations, caller())
-
-
-def of_a_collective(message) -> bool:
-    """Whether a message of a trace is one of those that a collective is made of."""
-    return (message.tag[1] if isinstance(message.tag, tuple) else message.tag) == Members.TAG
-
-
-SENDS = {SimulatedDist.isend: True, SimulatedDist.irecv: False, Members.isend: True, Members.irecv: False}
 
 
 def algorithm_of(name):

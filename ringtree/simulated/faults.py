@@ -3,14 +3,19 @@
 import linecache
 import os
 import sys
+import traceback
 
 from ringtree.collectives import call_names
+from ringtree.errors import UsageError
+from ringtree.speaks import no_other_rank
 from ringtree.waits import describe_circle, describe_place, message_wait, name_ranks
 
 HERE = os.path.dirname(__file__)
+GROUND = os.path.dirname(HERE)  # the files in it, not those in its rooms
 COMPUTING = os.path.join(os.path.dirname(HERE), "computing.py")
 STANDARD = os.path.dirname(os.__file__) + os.sep
 CHECKING = os.path.join(os.path.dirname(HERE), "labs")  # what calls a learner's function is no part of it
+SPEAKS = os.path.join(os.path.dirname(HERE), "speaks.py")
 NOT_THEIRS = HERE, CHECKING, *(os.path.join(CHECKING, each) for each in ("marking", "harnesses"))
 
 
@@ -19,6 +24,10 @@ class ProgramError(Exception):
 
     def _render_traceback_(self):
         return [f"{type(self).__name__}: {self}"]
+
+
+class BadCall(ProgramError, UsageError):
+    """A rank program calls one of our functions, or `dist`, with something that it does not take."""
 
 
 class Deadlock(ProgramError):
@@ -50,14 +59,14 @@ def program_steps(frame):
 
 
 def _hidden(file):
-    if os.path.dirname(file) in NOT_THEIRS or file == COMPUTING or os.sep + "torch" + os.sep in file:
+    if os.path.dirname(file) in NOT_THEIRS or file in (COMPUTING, SPEAKS) or os.sep + "torch" + os.sep in file:
         return True
     return file.startswith(STANDARD) and "site-packages" not in file
 
 
-def caller():
-    """Where the function that asks was called: the code and the instruction."""
-    frame = sys._getframe(2)
+def caller(above=2):
+    """Where the function that asks was called: the code and the instruction. above: how many calls up that stands."""
+    frame = sys._getframe(above)
     return frame.f_code, frame.f_lasti
 
 
@@ -207,9 +216,21 @@ def _call_text(asked):
 # -- a call that cannot be meant -----------------------------------------------
 
 
+def bad_call(rank, error):
+    """The BadCall for an error that a rank's program raised; None where the program itself, or torch, raised it."""
+    frames = [(frame.f_code, line) for frame, line in traceback.walk_tb(error.__traceback__)]
+    refused = isinstance(error, ValueError | TypeError) and os.path.dirname(frames[-1][0].co_filename) in (HERE, GROUND)
+    if isinstance(error, ProgramError) or not (refused or isinstance(error, UsageError)):
+        return None
+    theirs = [
+        (code, line) for code, line in frames if not _hidden(code.co_filename) and os.path.dirname(code.co_filename) != GROUND
+    ]
+    place = [(code.co_name, line, linecache.getline(code.co_filename, line).strip()) for code, line in theirs[-1:]]
+    return BadCall(f"rank {rank}: {error}" + (f"  [{describe_place(place)}]" if place else ""))
+
+
 def wrong_peer(rank, size, peer, sends):
-    what = "itself" if peer == rank else f"rank {peer!r}"
-    return _misuse(rank, f"wants to {'send to' if sends else 'receive from'} {what}: give another rank, from 0 to {size - 1}")
+    return misuse(rank, no_other_rank(peer, rank, size, sends))
 
 
 def own_thread(rank, home):
@@ -223,29 +244,12 @@ def own_thread(rank, home):
     )
 
 
-def no_operation(rank, op):
-    return _misuse(rank, f"gives P2POp {getattr(op, '__name__', repr(op))}: give it dist.isend or dist.irecv")
-
-
 def no_tensor_given(rank, operations):
     given = next(tensor for _, tensor, _, _ in operations if not hasattr(tensor, "nbytes"))
-    return _misuse(rank, f"gives a message a {type(given).__name__}: give it one tensor (torch.cat makes one of several)")
+    return misuse(rank, f"gives a message a {type(given).__name__}: give it one tensor (torch.cat makes one of several)")
 
 
-def no_batch(rank, operations):
-    given = "an empty list" if operations == [] else f"a {type(operations).__name__}"
-    return _misuse(rank, f"gives batch_isend_irecv {given}: give it a list of one or more dist.P2POp")
-
-
-def several_groups(rank):
-    return _misuse(rank, "gives batch_isend_irecv messages of several groups: give one batch for each group")
-
-
-def no_entry(rank, entry):
-    return _misuse(rank, f"gives batch_isend_irecv a list with a {type(entry).__name__}: give it a list of dist.P2POp")
-
-
-def _misuse(rank, what):
+def misuse(rank, what):
     return ProgramError(f"rank {rank} {what}  [{_here()}]")
 
 

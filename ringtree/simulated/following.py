@@ -22,6 +22,8 @@ from dataclasses import dataclass
 import torch
 
 from ringtree.cost import Link, Machine
+from ringtree.errors import UsageError
+from ringtree.given import a, function, optional, several, takes, whole
 from ringtree.simulated.simulation import simulate
 from ringtree.trace import Trace
 
@@ -64,6 +66,12 @@ class Followed:
         return f"Followed: {len(self.start)} ranks, {len(self.sent)} messages, chunks of {columns}"
 
 
+@takes(
+    program=function("a rank program, a function"),
+    inputs=several("a list with an entry for each rank"),
+    machine=a(Link, Machine, words="a Link or a Machine"),
+    chunks=optional(whole(1)),
+)
 def follow(program, inputs: Sequence, machine: Link | Machine = Link(1.0, 0.0), *, chunks: int | None = None) -> Followed:  # noqa: B008
     """Find out what each rank holds, and whose it is, after every message of a rank program.
 
@@ -77,7 +85,7 @@ def follow(program, inputs: Sequence, machine: Link | Machine = Link(1.0, 0.0), 
     What a rank had at first and neither sends nor keeps does not count: a buffer made for a
     result is empty until something comes, and so is one of zeros that never leaves its rank.
 
-    Raises ValueError for a program whose messages depend on the numbers in its tensors (or
+    Raises UsageError for a program whose messages depend on the numbers in its tensors (or
     multiplies them, or takes their minimum, which zeros would hide), and for more than 1,024 runs.
     """
     inputs = [entry if isinstance(entry, tuple) else (entry,) for entry in inputs]
@@ -87,9 +95,9 @@ def follow(program, inputs: Sequence, machine: Link | Machine = Link(1.0, 0.0), 
     cells = [_cells(rank, entry, plain.cuts(), chunks, floating, len(inputs)) for rank, entry in enumerate(inputs)]
     columns = _columns(program, cells)
     if (runs := sum(map(len, cells))) > MOST_RUNS:
-        raise ValueError(
+        raise UsageError(
             f"follow() would run the program {runs:,} times, once for each chunk of each rank: "
-            f"give fewer ranks, or chunks= (at most {MOST_RUNS:,} in all)."
+            f"give fewer ranks, or chunks= (at most {MOST_RUNS:,} in all)"
         )
     lit = [(rank, number) for rank in range(len(inputs)) for number in range(len(cells[rank]))]
     watches = [_Watch(len(inputs), cells, each) for each in lit]
@@ -129,7 +137,7 @@ def _cells(rank, entry, cuts, chunks, floating, size) -> list[_Cell]:
         if not tensor.numel() or tensor.is_floating_point() != floating:
             continue
         if not tensor.is_contiguous():
-            raise ValueError(f"follow() was given a tensor on rank {rank} that lies scattered in memory; give x.contiguous().")
+            raise UsageError(f"follow() was given a tensor on rank {rank} that lies scattered in memory: give x.contiguous()")
         here = _parts(tensor.numel(), chunks) if chunks else cuts.get((index, tensor.numel()))
         if not here:
             here = set() if listed else _parts(tensor.numel(), size)
@@ -148,7 +156,7 @@ def _columns(program, cells):
     widest = max(cells, key=len, default=[])
     counts = Counter(cell.argument for cell in widest)
     if any(Counter(cell.argument for cell in each) - counts for each in cells):
-        raise ValueError("follow() needs the same tensors on every rank, cut alike; give chunks=, or tensors of one size.")
+        raise UsageError("follow() needs the same tensors on every rank, cut alike: give chunks=, or tensors of one size")
     names = _names(program)
     nameless = "tensor" if len(counts) == 1 else "argument {}"
     return tuple(
@@ -322,7 +330,7 @@ def _contents(count, lit, values) -> list[Content]:
 
 
 def _depends_on_numbers():
-    return ValueError(
+    return UsageError(
         "follow() was given a program whose messages depend on the numbers in its tensors: it replaces them by ones and "
         "zeros. Draw the trace of its own run instead."
     )

@@ -109,10 +109,7 @@ class Messages:
         rank.looks = 0
         works = []
         for operation in operations:
-            try:
-                sends, _, peer, tag = operation
-            except (TypeError, ValueError):
-                raise faults.no_entry(number, operation) from None
+            sends, _, peer, tag = operation
             if type(peer) is not int or not 0 <= peer < size or peer == number:
                 raise faults.wrong_peer(number, size, peer, sends)
             work = new_work()

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass, field
 
-from ringtree.simulated import dist as simulated
 from ringtree.simulated import faults
 from ringtree.simulated.dist import SimulatedDist
 from ringtree.simulated.faults import caller
@@ -40,39 +39,18 @@ class NcclDist(SimulatedDist):
         super().__init__(rank, messages)
         self._issued = issued
 
-    def isend(self, tensor, dst=None, group=None, tag=0, group_dst=None):
-        return self._message("isend", self.P2POp(self.isend, tensor, dst, group, tag, group_dst), group, caller())
-
-    def irecv(self, tensor, src=None, group=None, tag=0, group_src=None):
-        return self._message("irecv", self.P2POp(self.irecv, tensor, src, group, tag, group_src), group, caller())
-
-    def send(self, tensor, dst=None, group=None, tag=0, group_dst=None):
-        self._message("send", self.P2POp(self.isend, tensor, dst, group, tag, group_dst), group, caller()).wait()
-
-    def recv(self, tensor, src=None, group=None, tag=0, group_src=None):
-        operation = self.P2POp(self.irecv, tensor, src, group, tag, group_src)
-        self._message("recv", operation, group, caller()).wait()
-        return operation[2]
-
-    def batch_isend_irecv(self, operations):
-        """NCCL gives one work for the whole batch."""
-        if not operations or type(operations) is not list:
-            raise faults.no_batch(self._rank.number, operations)
-        self._refuse_several_groups(operations)
-        number = operations[0][3][0] if type(operations[0][3]) is tuple else 0
-        group = self._made[number] if number else None
-        return [self._posted("batch", "batch_isend_irecv", operations, group, caller())]
-
-    def _message(self, name, operation, group, place):
-        return self._posted("message", name, [operation], group, place)
-
-    def _posted(self, kind, name, operations, group, place):
-        issued = self._issue(kind, name, group, place)
+    def _begin(self, name, entries):
+        """NCCL gives one work for a whole batch."""
+        batch, lane, place = name == "batch_isend_irecv", entries[0][3], caller(3)
+        group = self._made[lane[0]] if type(lane) is tuple else None
         try:
-            issued.entries = [(sends, peer, tensor.nbytes, tag) for sends, tensor, peer, tag in operations]
+            noted = [(sends, peer, tensor.nbytes, tag) for sends, tensor, peer, tag in entries]
         except AttributeError:
-            raise faults.no_tensor_given(self._rank.number, operations) from None
-        return IssuedWork(self._issued, issued, self._post(self._rank, operations, place))
+            raise faults.no_tensor_given(self._rank.number, entries) from None
+        works = self._post(self._rank, entries, place)  # first: it refuses what is then not issued
+        issued = self._issue("batch" if batch else "message", name, group, place)
+        issued.entries = noted
+        return [IssuedWork(self._issued, issued, works)]
 
     def _call(self, asked, algorithm, place):
         if self.get_rank(asked.group) < 0:
@@ -111,6 +89,3 @@ class IssuedWork:
         if done:
             self._issued.append(("poll", self._operation))
         return done
-
-
-simulated.SENDS |= {NcclDist.isend: True, NcclDist.irecv: False}

@@ -30,6 +30,7 @@ import torch
 from ringtree import computing
 from ringtree.cost import Link, Machine
 from ringtree.errors import UsageError
+from ringtree.given import a, function, number, several, takes
 from ringtree.simulated import faults, nccl_rules
 from ringtree.simulated.clock import Clock
 from ringtree.simulated.deadline import Deadline, TimeIsUp
@@ -55,6 +56,13 @@ class Simulation:
     messages: int
 
 
+@takes(
+    program=function("a rank program, a function"),
+    inputs=several("a list with an entry for each rank"),
+    machine=a(Link, Machine, words="a Link or a Machine"),
+    gamma=number(),
+    seconds=number(above=True),
+)
 def simulate(
     program, inputs, machine, *, gamma=0.0, trace=True, checked=False, seconds=60.0, watch=None, rules="gloo", autograd=False
 ):
@@ -77,13 +85,13 @@ def simulate(
     autograd: whether ranks call backward() (slower): each is a thread then, and nothing that moves brings a graph along.
 
     Returns a `Simulation`. Raises Deadlock; ProgramError for a message that is never
-    received, for sizes or dtypes that differ, and for what `checked` finds; and whatever
-    the program itself raises, with a note that names the rank.
+    received, for sizes or dtypes that differ, for a call that cannot be meant, and for what
+    `checked` finds; and whatever the program itself raises, with a note that names the rank.
     """
     if rules not in ("gloo", "nccl"):
         raise UsageError(f'simulate got rules={rules!r}: give "gloo" or "nccl"')
     if not inputs:
-        raise ValueError("simulate got no inputs: give one entry for each rank, at least one")
+        raise UsageError("simulate got no inputs: give one entry for each rank, at least one")
     machine = Machine(machine) if isinstance(machine, Link) else machine
     notes, mode = Notes(len(inputs), trace, watch), torch.is_grad_enabled()
     ways = Threads(lambda: _conditions(clock, gamma, guard, issued, mode)) if autograd else greenlet
@@ -116,6 +124,8 @@ def _body(program, dist, entry):
         try:
             output = program(*arguments, dist)
         except Exception as error:
+            if refusal := faults.bad_call(rank.number, error):
+                raise refusal from error
             _named(error, rank)
             raise
         rank.output = arguments[0] if output is None and arguments else output

@@ -12,6 +12,10 @@ from functools import lru_cache
 
 import torch
 
+from ringtree.errors import UsageError
+from ringtree.given import require, whole
+from ringtree.operations import OPERATIONS
+
 _new = object.__new__
 
 
@@ -25,6 +29,7 @@ class Sketch:
     __slots__ = ("count", "dtype", "nbytes", "offset", "home")
 
     def __init__(self, count, dtype=torch.float32, offset=0, home=None):
+        require("Sketch", "count", count, whole())
         self.count = count
         self.dtype = dtype
         self.nbytes = count * dtype.itemsize
@@ -82,7 +87,9 @@ class Sketch:
         if isinstance(key, slice):
             start, stop, step = key.indices(self.count)
             if step != 1:
-                raise ValueError(f"a Sketch is cut in pieces without gaps; {key} leaves some")
+                raise UsageError(
+                    f"a Sketch is cut into pieces without gaps, and {key} leaves some: cut it by slices with step 1"
+                )
             return self._part(start, stop)
         key = key + self.count if key < 0 else key
         return self._part(key, key + 1)
@@ -183,7 +190,7 @@ def _like(sketch, dtype=None, **_):
     return sketch.clone() if dtype is None else Sketch(sketch.count, dtype)
 
 
-REDUCING = ("add", "mul", "maximum", "minimum", "bitwise_and", "bitwise_or", "bitwise_xor")
+REDUCING = {row.function for row in OPERATIONS.values()}
 FUNCTIONS = {
     **{getattr(torch, name): _reduced for name in REDUCING},
     **dict.fromkeys((torch.empty_like, torch.zeros_like, torch.ones_like, torch.clone), _like),

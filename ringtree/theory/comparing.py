@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from functools import partial
 
+from ringtree.cost import Link
+from ringtree.given import a, mapping, number, takes, whole
 from ringtree.theory.costs import cost_of, lower_bound, textbook_time
 from ringtree.theory.table import row_of
 from ringtree.units import seconds_text
@@ -11,6 +13,14 @@ from ringtree.units import seconds_text
 __all__ = ["cost_table"]
 
 
+@takes(
+    programs=mapping("a dict from a name to a program"),
+    size=whole(1),
+    nbytes=whole(0),
+    link=a(Link, words="a Link"),
+    gamma=number(),
+    itemsize=whole(1),
+)
 def cost_table(programs, size, nbytes, link, *, gamma=0.0, itemsize=4) -> str:
     """What each program costs on `size` ranks over one kind of link, a line each, and below them what none can beat.
 

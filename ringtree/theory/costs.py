@@ -20,6 +20,8 @@ from dataclasses import dataclass
 
 from ringtree import collectives
 from ringtree.cost import Link, Machine
+from ringtree.errors import UsageError
+from ringtree.given import a, number, takes, whole
 from ringtree.theory.schedules import lg
 from ringtree.theory.table import find, row_of
 
@@ -57,6 +59,7 @@ class Bound:
 OPTIONS = {"root": 0, "chunks": 8, "ranks_per_node": 8}  # for programs that give no default of their own
 
 
+@takes(size=whole(1), nbytes=whole(0), machine=a(Link, Machine, words="a Link or a Machine"), gamma=number(), itemsize=whole(1))
 def cost_of(program, size, nbytes, machine, *, gamma=0.0, itemsize=4, **options) -> Cost:
     """The exact cost of a rank program on `size` ranks.
 
@@ -66,10 +69,10 @@ def cost_of(program, size, nbytes, machine, *, gamma=0.0, itemsize=4, **options)
     Machine. options: root, chunks, ranks_per_node, for those of ours that have them; any, for your own.
 
     Your own program runs in the simulator, without contents where it does not look at them, else with zeros.
-    Raises ValueError for sizes and options that cannot be, and whatever your program raises.
+    Raises UsageError for sizes and options that cannot be, and whatever your program raises.
     """
     if size < 1 or nbytes < 0 or nbytes % itemsize:
-        raise ValueError(
+        raise UsageError(
             f"cost_of got {size} ranks and {nbytes} bytes in elements of {itemsize}: give at least one rank, and whole elements"
         )
     machine = Machine(machine) if isinstance(machine, Link) else machine
@@ -132,7 +135,7 @@ def _arguments(program, tensor, rank, size):
         parameters = []
     place = parameters.index("dist") if "dist" in parameters else 1
     if place not in (1, 2):
-        raise ValueError(
+        raise UsageError(
             f"cost_of calls program(tensor, dist) or program(outputs, inputs, dist), and {getattr(program, '__name__', program)} "
             f"takes ({', '.join(parameters)}): give one of that form, or simulate() it with inputs of your own"
         )
@@ -150,10 +153,11 @@ def _dtype(itemsize):
 
     kinds = {1: torch.uint8, 2: torch.float16, 4: torch.float32, 8: torch.float64}
     if itemsize not in kinds:
-        raise ValueError(f"cost_of got elements of {itemsize!r} bytes for a program of your own: give 1, 2, 4 or 8")
+        raise UsageError(f"cost_of got elements of {itemsize!r} bytes for a program of your own: give 1, 2, 4 or 8")
     return kinds[itemsize]
 
 
+@takes(size=whole(1), nbytes=whole(0), link=a(Link, words="a Link"), gamma=number(), itemsize=whole(1))
 def textbook_time(program, size, nbytes, link, *, gamma=0.0, itemsize=4, **options) -> float | None:
     """The textbook's time for this p and n, or None where its form does not hold exactly."""
     row, options = find(program), _all_options(find(program), size, options)
@@ -162,15 +166,16 @@ def textbook_time(program, size, nbytes, link, *, gamma=0.0, itemsize=4, **optio
     return row.form(size, nbytes, link, gamma, options)
 
 
+@takes(size=whole(1))
 def lower_bound(collective, size) -> Bound:
     """What a collective needs on `size` ranks at least, whatever the algorithm (Chan et al. 2007).
 
     collective: a name as `ringtree.collectives.find` reads it. With n the full vector, some rank sends or receives moved·n
     bytes. The bounds hold one by one: an algorithm that meets one may miss the other. For shards of one length.
-    Raises ValueError, with the names there are, for what is no collective, and for fewer than one rank.
+    Raises UsageError, with the names there are, for what is no collective, and for fewer than one rank.
     """
     if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-        raise ValueError(f"lower_bound got {size!r} ranks: give a whole number, 1 or more")
+        raise UsageError(f"lower_bound got {size!r} ranks: give a whole number, 1 or more")
     row = collectives.find(collective)
     return Bound(lg(size), row.moved(size), row.reduced(size))
 
@@ -182,12 +187,12 @@ def _all_options(row, size, options):
     for name, value in options.items():
         if name not in known:
             has = " and ".join(f"{each}=" for each in known) or "none"
-            raise ValueError(f"{row.name} has no option {name}: it has {has}; leave {name}= out")
+            raise UsageError(f"{row.name} has no option {name}: it has {has}, so leave {name}= out")
         most = size - 1 if name == "root" else math.inf
         least = 0 if name == "root" else 1
         if type(value) is not int or not least <= value <= most:
             wanted = f"a rank, 0 to {most}" if name == "root" else "a whole number, 1 or more"
-            raise ValueError(f"{row.name} got {name}={value!r}: give {wanted}")
+            raise UsageError(f"{row.name} got {name}={value!r}: give {wanted}")
     own = {name: parameters[name].default for name in known if parameters[name].default is not inspect.Parameter.empty}
     return {**OPTIONS, **own, **options}
 

@@ -12,12 +12,16 @@ from itertools import combinations
 import numpy as np
 
 from ringtree.cost import Link
+from ringtree.errors import UsageError
+from ringtree.given import a, either, several, some_numbers, takes
 
 __all__ = ["fastest", "fewest", "fit_line", "fit_lines", "misses"]
 
+LINKS = either(several("a Link or a sequence of them", lambda each: hasattr(each, "time")), a(Link, words=""))
 ROUNDING = 1e-9  # of a relative miss: so small a gain is none, on every machine
 
 
+@takes(sizes=some_numbers, times=some_numbers)
 def fit_line(sizes, times) -> Link:
     """The link whose α + n·β comes closest to the measured times, each miss counted in per cent.
 
@@ -30,13 +34,14 @@ def fit_line(sizes, times) -> Link:
     in α and β: two equations in two unknowns. Neither may be negative; where the best line had one
     below zero, the best line without it is taken.
 
-    Raises ValueError if there are fewer than two different sizes, if the lengths differ, or if a
+    Raises UsageError if there are fewer than two different sizes, if the lengths differ, or if a
     value is not finite, a time not positive or a size negative.
     """
     sizes, times = _points(sizes, times, lines=1)
     return _line(sizes, times)
 
 
+@takes(sizes=some_numbers, times=some_numbers)
 def fit_lines(sizes, times, count: int | None = 2) -> tuple[Link, ...]:
     """Several links of which each message takes the fastest, fitted together: smallest α first.
 
@@ -53,7 +58,7 @@ def fit_lines(sizes, times, count: int | None = 2) -> tuple[Link, ...]:
     if count is None:
         count = _best_number_of_lines(*_points(sizes, times, lines=1))
     if not isinstance(count, int) or isinstance(count, bool) or count < 1:
-        raise ValueError(f"fit_lines got count={count!r}; give the number of lines, 1 or more, or None.")
+        raise UsageError(f"fit_lines got count={count!r}: give the number of lines, 1 or more, or None")
     sizes, times = _points(sizes, times, lines=count)
     different = np.unique(sizes)
 
@@ -101,15 +106,17 @@ def fewest(errors: dict[int, np.ndarray]) -> int:
     return next(count for count in sorted(means) if means[count][0] <= least + spread + ROUNDING)
 
 
+@takes(links=LINKS, sizes=some_numbers)
 def fastest(links: Link | Sequence[Link], sizes) -> np.ndarray:
     """Seconds for each size in bytes: of one link, or of the fastest of several."""
     links = [links] if isinstance(links, Link) else list(links)
     if not links:
-        raise ValueError("fastest got no link; give one Link or a sequence of them.")
+        raise UsageError("fastest got no link: give one Link or a sequence of them")
     sizes = np.asarray(sizes, dtype=float)
     return np.min([link.time(sizes) for link in links], axis=0)
 
 
+@takes(links=LINKS, sizes=some_numbers, times=some_numbers)
 def misses(links: Link | Sequence[Link], sizes, times) -> np.ndarray:
     """How far the prediction is from each measured time: 0.2 for 20 % too long, -0.2 for 20 % too short."""
     sizes, times = _points(sizes, times, lines=0)
@@ -134,16 +141,16 @@ def _line(sizes: np.ndarray, times: np.ndarray) -> Link:
 def _points(sizes, times, lines: int) -> tuple[np.ndarray, np.ndarray]:
     sizes, times = np.asarray(sizes, dtype=float).ravel(), np.asarray(times, dtype=float).ravel()
     if len(sizes) != len(times):
-        raise ValueError(f"got {len(sizes)} sizes and {len(times)} times; give one time for each size.")
+        raise UsageError(f"a fit was given {len(sizes)} sizes and {len(times)} times: give one time for each size")
     if not (np.isfinite(sizes).all() and np.isfinite(times).all()):
-        raise ValueError("a size or a time is not a finite number; leave out what was not measured.")
+        raise UsageError("a size or a time is not a finite number: leave out what was not measured")
     if (times <= 0).any():
-        raise ValueError(
-            f"the time at {sizes[times <= 0][0]:g} bytes is {times[times <= 0][0]:g} s; times must be greater than 0."
+        raise UsageError(
+            f"the time at {sizes[times <= 0][0]:g} bytes is {times[times <= 0][0]:g} s: times must be greater than 0"
         )
     if (sizes < 0).any():
-        raise ValueError(f"a size is {sizes[sizes < 0][0]:g} bytes; sizes must be 0 or more.")
+        raise UsageError(f"a size is {sizes[sizes < 0][0]:g} bytes: sizes must be 0 or more")
     if len(np.unique(sizes)) < 2 * lines:
         what = "a line needs" if lines == 1 else f"{lines} lines need"
-        raise ValueError(f"got {len(np.unique(sizes))} different sizes; {what} at least {2 * lines}.")
+        raise UsageError(f"a fit was given {len(np.unique(sizes))} different sizes: {what} at least {2 * lines}")
     return sizes, times

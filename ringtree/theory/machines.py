@@ -25,6 +25,8 @@ import pandas as pd
 from scipy.optimize import least_squares
 
 from ringtree.collectives import spelling
+from ringtree.errors import UsageError
+from ringtree.given import a, takes
 from ringtree.theory import nccl
 from ringtree.theory.lines import fewest
 from ringtree.theory.model import COLLECTIVES, Model, Protocol, ring_share, seconds_of_calls
@@ -101,13 +103,13 @@ class Fitted:
         """(low, high) seconds between which a measurement is expected, for each size, in closed form.
 
         Quantiles over `draws`: machines that the fit holds possible, times the misses that it makes unseen. How many
-        times of hidden worlds of the published clusters it held, HELD says. Raises ValueError for a collective that is
+        times of hidden worlds of the published clusters it held, HELD says. Raises UsageError for a collective that is
         predicted by simulation only.
         """
         collective = spelling(collective)
         if collective not in COLLECTIVES:
             known = ", ".join(COLLECTIVES)
-            raise ValueError(f"interval got {collective!r}: an interval comes from a closed form; give one of {known}")
+            raise UsageError(f"interval got {collective!r}, which has no closed form: give one of {known}")
         logs, longer = self.draws(draws)
         sizes = np.atleast_1d(sizes)
         rows = {"collective": collective, "size": sizes, "ranks": ranks, "nodes": self.model.nodes(ranks, nodes)}
@@ -120,6 +122,7 @@ class Fitted:
         return f"{self.model}\nmedian miss {100 * off:.1f} % over {len(self.misses)} measurements"
 
 
+@takes(samples=a(pd.DataFrame, list, tuple, words="a DataFrame or a list of dicts"))
 def fit_machine(samples, protocols: int | None = None) -> Fitted:
     """Fit a machine to measured times.
 
@@ -130,7 +133,7 @@ def fit_machine(samples, protocols: int | None = None) -> Fitted:
     `logs.read` and `data.samples` give such tables. protocols: 1, 2 or 3; left out, the number that predicts every second
     size best from the others is taken, the smaller one if it is as good within its standard error.
 
-    Raises ValueError, in one sentence, for missing columns, times or sizes that are not finite or not positive,
+    Raises UsageError, in one sentence, for missing columns, times or sizes that are not finite or not positive,
     sizes out of order within a run, fewer than 4 different sizes, a collective without a closed form, and broadcasts and
     reduces that were timed back to back, which hold no latency.
     """
@@ -145,6 +148,7 @@ def fit_machine(samples, protocols: int | None = None) -> Fitted:
     return Fitted(model, parameters, _with_misses(samples, model), unseen, worlds, logs, covariance)
 
 
+@takes(samples=a(pd.DataFrame, list, tuple, words="a DataFrame or a list of dicts"))
 def held_out(samples, by: str = "ranks", protocols: int | None = None) -> pd.DataFrame:
     """Predict every measurement by a fit to measurements that leave it out.
 
@@ -156,13 +160,13 @@ def held_out(samples, by: str = "ranks", protocols: int | None = None) -> pd.Dat
     """
     samples = tidy(samples)
     if protocols not in (None, *_BANDWIDTHS):
-        raise ValueError(f"a fit of a machine got protocols={protocols!r}; give 1, 2 or 3, or leave it out.")
+        raise UsageError(f"a fit of a machine got protocols={protocols!r}: give 1, 2 or 3, or leave it out")
     if by not in ("ranks", "size"):
-        raise ValueError(f"held_out got by={by!r}; give 'ranks' or 'size'.")
+        raise UsageError(f"held_out got by={by!r}: give 'ranks' or 'size'")
     if by == "ranks":
         key = samples.ranks * 10**6 + samples.nodes
         if key.nunique() < 2:
-            raise ValueError(f"held_out got one world size, {samples.ranks.iloc[0]} ranks; give at least two, or by='size'.")
+            raise UsageError(f"held_out got one world size, {samples.ranks.iloc[0]} ranks: give at least two, or by='size'")
     else:
         key = samples.groupby(RUN, sort=False).cumcount() % 2
     parts = []

@@ -21,9 +21,13 @@ import numpy as np
 
 from ringtree import collectives
 from ringtree.cost import Link, Machine
+from ringtree.errors import UsageError
+from ringtree.given import Kind, any_number, either, one_of, optional, require, several, some_numbers, takes, whole
 from ringtree.units import bytes_text, seconds_text
 
 __all__ = ["COLLECTIVES", "SIMULATED", "Model", "Protocol", "closed_form", "seconds_of_calls"]
+
+NUMERIC = either(some_numbers, any_number)
 
 
 @dataclass(frozen=True)
@@ -47,10 +51,11 @@ class Protocol:
 
     def __post_init__(self):
         for field in fields(self):
+            require("Protocol", field.name, getattr(self, field.name), NUMERIC)
             value, speed = np.asarray(getattr(self, field.name)), field.name.startswith("bandwidth")
             if not np.isfinite(value).all() or (value < 0).any() or speed and not value.all():
                 which = "greater than 0" if speed else "that is not negative"
-                raise ValueError(f"Protocol got {field.name}={value}; give a finite number {which}.")
+                raise UsageError(f"Protocol got {field.name}={value}: give a finite number {which}")
 
     def machine(self, ranks_per_node: int | None) -> Machine:
         """The α-β `Machine` of this protocol, whose nodes share their way out, for the simulator."""
@@ -80,11 +85,13 @@ def _ring(collective: str, p, nodes):
     return row.laps * (p - 1), row.laps * nodes, row.laps * (p - 1) / p
 
 
+@takes(collective=one_of(*COLLECTIVES), ranks=whole(1), nodes=whole(1))
 def ring_share(collective: str, ranks: int, nodes: int = 1) -> float:
     """Bytes that a rank of a ring sends for each byte of the full vector: busbw over algbw."""
     return float(_ring(collective, ranks, nodes)[2])
 
 
+@takes(protocol=Kind("a Protocol", lambda value: hasattr(value, "hop_inside")), sizes=NUMERIC, ranks=NUMERIC, nodes=NUMERIC)
 def closed_form(collective: str, algorithm: str, protocol: Protocol, sizes, ranks, nodes):
     """Seconds of NCCL's ring or tree under one protocol: latency along the path, plus bytes over bandwidth.
 
@@ -102,7 +109,7 @@ def closed_form(collective: str, algorithm: str, protocol: Protocol, sizes, rank
     2κ·√(L·x/2) for filling the pipeline; for κ = 1 that is the least of (hops + chunks − 1)·(α + n/chunks·β)
     over the number of chunks, up and down overlapping. The smaller of the two counts.
 
-    Raises ValueError for another collective or algorithm.
+    Raises UsageError for another collective or algorithm.
     """
     return seconds_of_calls(collective, algorithm, sizes, ranks, nodes)(protocol)
 
@@ -114,9 +121,9 @@ def seconds_of_calls(collective: str, algorithm: str, sizes, ranks, nodes):
     """
     collective = collectives.spelling(collective)
     if collective not in COLLECTIVES:
-        raise ValueError(f"closed_form got {collective!r}; give one of {', '.join(COLLECTIVES)}.")
+        raise UsageError(f"closed_form got {collective!r}: give one of {', '.join(COLLECTIVES)}")
     if algorithm != "ring" and (algorithm, collective) != ("tree", "all_reduce"):
-        raise ValueError(f"closed_form got {algorithm!r} for {collective}; give 'ring', or 'tree' for an all_reduce.")
+        raise UsageError(f"closed_form got {algorithm!r} for {collective}: give 'ring', or 'tree' for an all_reduce")
     n, p, nodes = (np.asarray(each, dtype=float) for each in (sizes, ranks, nodes))
     several = nodes > 1
     if algorithm == "ring":
@@ -154,8 +161,10 @@ class Model:
     ranks_per_node: int | None = None
 
     def __post_init__(self):
+        require("Model", "protocols", self.protocols, several("a tuple of Protocols"))
+        require("Model", "ranks_per_node", self.ranks_per_node, optional(whole(1)))
         if not self.protocols:
-            raise ValueError("Model got no protocols; give at least one Protocol.")
+            raise UsageError("Model got no protocols: give at least one Protocol")
 
     def time(self, collective, sizes, ranks: int, nodes: int | None = None, **options) -> np.ndarray:
         """Seconds of a collective, or of any rank program, for each size.
@@ -175,9 +184,9 @@ class Model:
             return np.array([self._simulated(collective, size, ranks, nodes, options) for size in sizes])
         if collective not in COLLECTIVES:
             known = ", ".join(COLLECTIVES + SIMULATED)
-            raise ValueError(f"Model.time got {collective!r}; give one of {known}, or a rank program.")
+            raise UsageError(f"Model.time got {collective!r}: give one of {known}, or a rank program")
         if options:
-            raise ValueError(f"Model.time got {', '.join(options)} for {collective}; only a rank program takes options.")
+            raise UsageError(f"Model.time got {', '.join(options)} for {collective}: only a rank program takes options")
         return self._all(collective, sizes, ranks, nodes)[1].min(axis=0)
 
     def choice(self, collective: str, sizes, ranks: int, nodes: int | None = None) -> list[tuple[str, int]]:
@@ -199,7 +208,7 @@ class Model:
         from ringtree.simulated.sketch import Sketch
 
         if size % 4:
-            raise ValueError(f"Model.time got {size:g} bytes for a simulated program; give a multiple of 4, one float32.")
+            raise UsageError(f"Model.time got {size:g} bytes for a simulated program: give a multiple of 4, one float32")
 
         def run(tensor, dist):
             (program if callable(program) else _default(program))(tensor, dist, **options)
@@ -213,13 +222,13 @@ class Model:
         return float(min(times))
 
     def nodes(self, ranks: int, nodes: int | None = None) -> int:
-        """How many nodes so many ranks have here. Raises ValueError where they do not share out evenly."""
+        """How many nodes so many ranks have here. Raises UsageError where they do not share out evenly."""
         if not _whole(ranks) or ranks < 1:
-            raise ValueError(f"Model got ranks={ranks!r}; give a whole number of ranks, 1 or more.")
+            raise UsageError(f"Model got ranks={ranks!r}: give a whole number of ranks, 1 or more")
         if nodes is None:
             nodes = -(-ranks // self.ranks_per_node) if self.ranks_per_node else 1
         if not _whole(nodes) or nodes < 1 or ranks % nodes:
-            raise ValueError(f"Model got {ranks} ranks on {nodes!r} nodes; give as many ranks on every node.")
+            raise UsageError(f"Model got {ranks} ranks on {nodes!r} nodes: give as many ranks on every node")
         return int(nodes)
 
     def __str__(self) -> str:
@@ -248,5 +257,5 @@ def _whole(value) -> bool:
 def _sizes(sizes) -> np.ndarray:
     sizes = np.atleast_1d(np.asarray(sizes, dtype=float))
     if not np.isfinite(sizes).all() or (sizes < 0).any():
-        raise ValueError("Model got a size that is negative or not a finite number; give bytes, 0 or more.")
+        raise UsageError("Model got a size that is negative or not a finite number: give bytes, 0 or more")
     return sizes

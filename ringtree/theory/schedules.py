@@ -1,16 +1,15 @@
 """Every algorithm's schedule, written down a second time as plain steps: who sends how many bytes to whom.
 
 A schedule is a function of (p, n, itemsize, options) that yields steps: the messages of a step, (src, dst, bytes) each, and
-whether the receivers reduce what comes. Nothing here runs the rank programs, so that what the simulator counts in a run, and
-what these steps give, are two answers to one question; tests hold them equal.
+whether the receivers reduce what comes. Nothing here runs or imports the rank programs. So what the simulator counts in a run
+and what these steps give are two answers to one question, and tests hold them equal.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from itertools import accumulate
-
-from ringtree.algorithms.all_reduce_over_trees import above, two_trees
 
 
 def lg(size):
@@ -106,6 +105,71 @@ def side_by_side(groups, schedules):
     for steps in zip(*schedules):
         messages = [(group[src], group[dst], nbytes) for group, (some, _) in zip(groups, steps) for src, dst, nbytes in some]
         yield messages, steps[0][1]
+
+
+# -- two trees (Sanders, Speck, Träff 2009) ---------------------------------------
+
+
+def in_order(size):
+    """(parent, child) of a binary tree whose places are numbered in order, below place 0; level by level.
+
+    A subtree of m places has a full tree on its left: its root is at the largest power of two up to m.
+    """
+    subtrees = [(0, 0, size - 1)]
+    for parent, before, places in subtrees:
+        if places:
+            left = (1 << places.bit_length() - 1) - 1
+            root = before + left + 1
+            yield parent, root
+            subtrees += [(root, before, left), (root, root, places - left - 1)]
+
+
+@cache
+def two_trees(size, ranks_per_node):
+    """(tree, parent, child) to the step in which a first chunk goes down, as the paper sends: one chunk in two steps.
+
+    The second tree is the first one mirrored where the number of places is even, and otherwise shifted by one.
+    """
+    nodes = -(-size // ranks_per_node)
+    places = range(1, nodes)
+    other = [0, *(reversed(places) if nodes % 2 else [place % (nodes - 1) + 1 for place in places])]
+    edges = [
+        *((0, parent, child) for parent, child in in_order(nodes)),
+        *((1, other[parent], other[child]) for parent, child in in_order(nodes)),
+    ]
+    odd = odd_edges(edges)
+    came = {(tree, node): tree - 1 for tree in (0, 1) for node in range(nodes)}
+    for tree, parent, child in edges:
+        earliest = came[tree, parent] + 1
+        came[tree, child] = earliest + (earliest % 2 != odd[tree, parent, child])
+    down = {(tree, parent * ranks_per_node, child * ranks_per_node): came[tree, child] for tree, parent, child in edges}
+    for rank in range(size):
+        first, place = rank - rank % ranks_per_node, rank % ranks_per_node
+        if place:  # a chain below its node's first rank
+            down |= {(tree, rank - 1, rank): came[tree, first // ranks_per_node] + place for tree in (0, 1)}
+    return down
+
+
+def odd_edges(edges):
+    """Whether an edge is used in odd steps: of two that meet at a sender, or at a receiver, one is and one is not.
+
+    At each end an edge meets one other at most, so that they lie in rows, along which even and odd take turns.
+    """
+    met = {(end, edge[end]): [] for edge in edges for end in (1, 2)}
+    for edge in edges:
+        for end in (1, 2):
+            met[end, edge[end]].append(edge)
+
+    def partner(edge, end):
+        return next((each for each in met[end, edge[end]] if each != edge), None)
+
+    odd = {}
+    for start in edges:
+        for edge, end, turn in ((start, 1, False), (partner(start, 2), 1, True)):
+            while edge and edge not in odd:
+                odd[edge] = turn
+                edge, end, turn = partner(edge, end), 3 - end, not turn
+    return odd
 
 
 # -- the schedules -------------------------------------------------------------
@@ -267,7 +331,7 @@ def chain_tree_edges(p, ranks_per_node):
     def served(rank):
         node, place = divmod(rank, ranks_per_node)
         inside = [rank + 1] if place + 1 < ranks_per_node and rank + 1 < p else []
-        others = [at * ranks_per_node for at in range(1, nodes) if above(at, nodes) == node] if place == 0 else []
+        others = [child * ranks_per_node for parent, child in in_order(nodes) if parent == node and place == 0]
         return [(child, rank) for child in inside + others]
 
     edges = served(0)

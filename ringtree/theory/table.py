@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ringtree import algorithms
+from ringtree.errors import UsageError
 from ringtree.theory import forms, schedules
 from ringtree.theory.schedules import lg
 
@@ -40,7 +41,7 @@ def find(program) -> Algorithm:
     """The row of an algorithm, from its function or its name."""
     if row := row_of(program):
         return row
-    raise ValueError(f"{program!r} is none of our algorithms: give one of {', '.join(row.name for row in ALGORITHMS)}")
+    raise UsageError(f"{program!r} is none of our algorithms: give one of {', '.join(row.name for row in ALGORITHMS)}")
 
 
 def row_of(program) -> Algorithm | None:

@@ -7,6 +7,7 @@ from unittest.mock import Mock
 from urllib.parse import unquote, urlsplit
 
 import build
+import citations
 import nbformat
 import normalise
 import pages
@@ -213,10 +214,12 @@ def test_stored_outputs_hold_text_only(path):
 @every_notebook
 def test_a_stored_notebook_is_normalised(path):
     stored = nbformat.read(path, as_version=4)
-    assert normalise.normalise(stored) == stored, f"run python tools/normalise.py {name_of(path)}"
+    assert normalise.normalise(stored, normalise.way_up(path)) == stored, f"run python tools/normalise.py {name_of(path)}"
 
 
-@pytest.mark.parametrize("path", [*NOTEBOOKS, *sorted(ROOT.glob("labs/release/*/*.ipynb"))], ids=name_of)
+@pytest.mark.parametrize(
+    "path", [*NOTEBOOKS, *sorted(ROOT.glob("notebooks/00-*.ipynb")), *sorted(ROOT.glob("labs/release/*/*.ipynb"))], ids=name_of
+)
 def test_links_to_pages_lead_to_files_so_that_jupyterlab_can_follow_them(path):
     text = "\n".join(cell.source for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "markdown")
     assert "{doc}" not in text
@@ -264,3 +267,32 @@ def test_pages_and_figures_use_the_same_colour_for_a_rank():
     assert re.findall(r"--rank-\d: (#[0-9a-f]{6});", sheet) == list(RANK_COLOURS)
     for logo in ("logo-light.svg", "logo-dark.svg"):
         assert re.findall(r'fill="(#[0-9a-f]{6})"', (ROOT / "book" / "_static" / logo).read_text()) == list(RANK_COLOURS)
+
+
+# -- citations, as JupyterLab can show them --------------------------------------
+
+
+def test_a_citation_is_stored_as_a_link_and_cited_on_the_page():
+    text = (
+        "as {cite:t}`hockney1994` has it ({cite:p}`li2020ddp,zhao2023fsdp`), {cite:p}`nino2026mastering`, {cite:p}`nothing2000`"
+    )
+    stored = citations.as_links(text, "../")
+    assert "[Hockney (1994)](https://doi.org/10.1016/S0167-8191%2806%2980021-9) has" in stored
+    assert "([Li et al., 2020](https://doi.org/10.14778/3415478.3415530); [Zhao et al., 2023](" in stored
+    assert "[Nino, 2026](../book/references.md#nino2026mastering)" in stored and "{cite:p}`nothing2000`" in stored
+    assert citations.as_roles(stored, "../") == text
+
+
+def test_no_two_works_are_stored_alike():
+    for role in "pt":
+        links = [citations.link(key, role, "../") for key in citations.works()]
+        assert len(links) == len(set(links)) > 50
+
+
+@every_notebook
+def test_in_jupyterlab_too_nothing_is_left_for_sphinx_alone_and_answers_are_folded(path):
+    for cell in nbformat.read(path, as_version=4).cells:
+        if cell.cell_type == "markdown":
+            assert not re.search(r"\{cite|\{literalinclude|\{doc\}|\{eval-rst", cell.source)
+        elif "hide-cell" in cell.metadata.get("tags", ()):
+            assert cell.metadata.jupyter == {"source_hidden": True, "outputs_hidden": True}

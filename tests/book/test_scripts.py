@@ -158,9 +158,8 @@ def test_a_script_with_a_wrong_algorithm_says_so_and_fails(tmp_path):
 @every_script
 def test_a_chapter_ends_with_the_script_folded(name):
     # a fence of backticks has none in its title, or it is no fence
-    shown = re.compile(
-        rf"^````\{{dropdown\}} [^`\n]*\n```\{{literalinclude\}} scripts/{name}\.py\n:language: python\n```\n````$", re.M
-    )
+    script = re.escape((NOTEBOOKS / "scripts" / f"{name}.py").read_text(encoding="utf-8").rstrip())
+    shown = re.compile(rf"^````\{{dropdown\}} [^`\n]*\n```python\n# scripts/{name}\.py\n{script}\n```\n````$", re.M)
     for path in NOTEBOOKS.glob("*.ipynb"):
         if any(cell.cell_type == "markdown" and shown.search(cell.source) for cell in nbformat.read(path, as_version=4).cells):
             return

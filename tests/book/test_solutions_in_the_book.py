@@ -12,6 +12,8 @@ import nbformat
 import pytest
 from bs4 import BeautifulSoup
 
+from ringtree.labs.release import place_of
+
 ROOT = Path(__file__).resolve().parents[2]
 HTML = ROOT / "_build" / "html"
 SOURCES = sorted((ROOT / "labs" / "source").glob("*/*.ipynb"))
@@ -83,8 +85,9 @@ def test_a_book_without_solutions_has_no_trace_of_them(small_book):
 
 @pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.stem)
 def test_every_lab_shows_its_solutions_folded_and_gives_away_the_release(source):
-    name = source.relative_to(ROOT / "labs" / "source")
-    page = BeautifulSoup((HTML / "labs" / "release" / name).with_suffix(".html").read_text(), "html.parser")
+    learners = place_of(ROOT / "labs", source.relative_to(ROOT / "labs" / "source"))
+    name = learners.relative_to(ROOT)
+    page = BeautifulSoup((HTML / name).with_suffix(".html").read_text(), "html.parser")
     cells = nbformat.read(source, as_version=4).cells
     asked = [cell for cell in cells if cell.metadata.get("nbgrader", {}).get("solution")]
     folds = page.select("div.admonition.solution.dropdown")
@@ -99,8 +102,8 @@ def test_every_lab_shows_its_solutions_folded_and_gives_away_the_release(source)
     inside = " ".join(fold.get_text() for fold in folds)
     assert len(words) > 20 and not [word for word in words if word not in inside]
 
-    download = HTML / "_sources" / "labs" / "release" / name
-    assert download.read_bytes() == (ROOT / "labs" / "release" / name).read_bytes()
+    download = HTML / "_sources" / name
+    assert download.read_bytes() == learners.read_bytes()
     (link,) = {a["href"] for a in page.select("a[href$='.ipynb']") if "download" in " ".join(a.get("class", ()))}
-    assert (HTML / "labs" / "release" / name.parent / link).resolve() == download
+    assert (HTML / name.parent / link).resolve() == download
     assert "SOLUTION" not in json.dumps(download.read_text())

@@ -225,12 +225,13 @@ def test_a_job_that_ends_soon_is_told(monkeypatch, tmp_path):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="a process's words are set by an exec of this kind on Linux")
-def test_a_rank_whose_kernel_is_gone_is_found_and_its_number_named():
+@pytest.mark.parametrize("words", [("/x/ringtree/live/processes/forks.py",), ("-m", "ringtree.live.processes.nanny")])
+def test_a_rank_whose_kernel_is_gone_is_found_and_its_number_named(words):
     dead = subprocess.Popen([sys.executable, "-c", ""])
     dead.wait()
     program = "import time; time.sleep(60)"
-    stale = subprocess.Popen([sys.executable, "-c", program, "/x/ringtree/live/processes/forkserver.py", str(dead.pid)])
-    alive = subprocess.Popen([sys.executable, "-c", program, "/x/ringtree/live/processes/forkserver.py", str(os.getpid())])
+    stale = subprocess.Popen([sys.executable, "-c", program, *words, str(dead.pid)])
+    alive = subprocess.Popen([sys.executable, "-c", program, *words, str(os.getpid())])
     try:
         until = time.monotonic() + 10
         while len(psutil.Process(stale.pid).cmdline()) < 4 and time.monotonic() < until:
@@ -248,9 +249,9 @@ def test_a_folder_of_ranks_that_are_gone_is_found_and_one_in_use_is_not(monkeypa
     monkeypatch.setattr(processes.Path, "home", lambda: tmp_path / "home")
     assert processes.folders().state == FINE
     for name in ("gone", "used"):
-        (tmp_path / f"ringtree-{name}" / "tmp1" / "security").mkdir(parents=True)
+        (tmp_path / f"ringtree-{name}" / "security").mkdir(parents=True)
     (tmp_path / "ringtree-other").mkdir()
-    with open(tmp_path / "ringtree-used" / "tmp1" / "log", "w"):
+    with open(tmp_path / "ringtree-used" / "log", "w"):
         found = processes.folders()
     assert found.state == NOTE
     assert found.do == f"remove: rm -r {tmp_path / 'ringtree-gone'}"

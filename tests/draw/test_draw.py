@@ -181,7 +181,7 @@ def test_alternative_text_is_escaped_and_required():
 
     assert 'aria-label="a &lt; b &quot;c&quot;"' in draw_with('a < b "c"').svg
     for bad in ("", "  ", "two\nlines"):
-        with pytest.raises(ValueError, match="alt"):
+        with pytest.raises(UsageError, match="alt"):
             draw_with(bad)
 
 
@@ -201,9 +201,9 @@ def test_before_and_after_show_every_number_and_every_rank():
 
 
 def test_before_and_after_need_the_same_ranks():
-    with pytest.raises(ValueError, match="2 ranks before and 1 after"):
+    with pytest.raises(UsageError, match="2 ranks before and 1 after"):
         draw.before_after([[1], [2]], [[3]])
-    with pytest.raises(ValueError, match="at least one"):
+    with pytest.raises(UsageError, match="holdings was given no row"):
         draw.holdings([])
 
 
@@ -251,7 +251,7 @@ def test_a_forecast_far_from_what_was_measured_is_still_in_the_picture(drawn):
 
 
 def test_a_band_without_its_fit_is_refused():
-    with pytest.raises(ValueError, match="band for 'forcast', which is no fit; the fits are: forecast"):
+    with pytest.raises(UsageError, match="band for 'forcast', which is not one of the fits: give bands for forecast"):
         draw.times({"measured": SWEEP}, {"forecast": LINK.time}, bands={"forcast": half_to_twice})
 
 
@@ -271,7 +271,7 @@ def test_each_predictor_is_named_once_in_the_last_panel_that_has_it(drawn):
 
 def test_ratios_need_something_to_draw():
     for bad in ({}, {"4 ranks": {}}, {"4 ranks": {"one": ([0], [1])}}, {"4 ranks": {"one": ([8], [0])}}):
-        with pytest.raises(ValueError, match="at least one panel"):
+        with pytest.raises(UsageError, match="at least one panel"):
             draw.ratios(bad)
 
 

@@ -5,6 +5,7 @@ import re
 import pytest
 
 from ringtree import draw
+from ringtree.errors import UsageError
 
 
 def texts(picture):
@@ -24,7 +25,7 @@ def test_one_node_has_no_group_across_nodes():
 
 @pytest.mark.parametrize("nodes, per_node", [(0, 4), (5, 4), (2, 0), (2, 9)])
 def test_too_many_nodes_or_ranks_are_refused_with_what_was_given(nodes, per_node):
-    with pytest.raises(ValueError, match=f"{nodes} nodes × {per_node} ranks"):
+    with pytest.raises(UsageError, match=f"{nodes} nodes × {per_node} ranks"):
         draw.ranks_on_nodes(nodes, per_node)
 
 
@@ -40,9 +41,9 @@ def test_a_matrix_shows_every_code():
 
 
 def test_a_matrix_with_a_short_row_or_an_unknown_code_is_refused():
-    with pytest.raises(ValueError, match="row GPU0 has 1 codes for 2 columns"):
+    with pytest.raises(UsageError, match="row GPU0 has 1 codes for 2 columns"):
         draw.topology_matrix(["GPU0", "GPU1"], {"GPU0": ["X"]})
-    with pytest.raises(ValueError, match="'ABC' in row GPU0"):
+    with pytest.raises(UsageError, match="'ABC' in row GPU0"):
         draw.topology_matrix(["GPU0"], {"GPU0": ["ABC"]})
 
 

@@ -12,6 +12,7 @@ from ringtree.cost import Link
 from ringtree.draw import curves, timeline, traffic
 from ringtree.draw.costs import _crossovers
 from ringtree.draw.timeline import _among, _told_apart
+from ringtree.errors import UsageError
 from ringtree.trace import Message, Trace
 
 LINK = Link(10e-6, 1e-9)
@@ -93,7 +94,7 @@ def test_the_strongest_colour_of_traffic_can_be_drawn_for_any_bytes(nbytes):
 
 
 def test_traffic_without_messages_is_refused():
-    with pytest.raises(ValueError, match="without messages; run something that sends first"):
+    with pytest.raises(UsageError, match="without messages: run something that sends first"):
         traffic(Trace(size=2))
 
 
@@ -157,10 +158,10 @@ def test_curves_keep_one_stable_line():
 
 
 def test_curves_refuse_what_they_cannot_draw():
-    with pytest.raises(ValueError, match="give at least one, and low below high"):
+    with pytest.raises(UsageError, match="give at least one, and low below high"):
         curves({})
-    with pytest.raises(ValueError, match="0 s or less for 'free'"):
+    with pytest.raises(UsageError, match="0 s or less for 'free'"):
         curves({"free": lambda n: 0.0})
     for cost in (([1, 2], [1]), [1, 2, 3], 7):
-        with pytest.raises(ValueError, match="for 'odd'; give a function from bytes to seconds, or sizes and as many times"):
+        with pytest.raises(UsageError, match="for 'odd': give a function from bytes to seconds, or sizes and as many times"):
             curves({"odd": cost})

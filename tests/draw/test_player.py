@@ -23,6 +23,7 @@ from ringtree.algorithms import (
 )
 from ringtree.cost import Link
 from ringtree.draw import player
+from ringtree.errors import UsageError
 from ringtree.trace import Message, Trace
 
 LINK = Link(10e-6, 1e-9)
@@ -152,7 +153,7 @@ def test_a_live_trace_gets_the_chunks_of_the_same_program():
     figure = player(live, followed)
     assert [len(step["m"]) for step in data_of(figure)["steps"]] == [4] * 6
     assert [row[1:] for row in rows_of(figure)] == [row[1:] for row in rows_of(player(followed))]
-    with pytest.raises(ValueError, match="a follow\\(\\) of another program .* follow the program that was run"):
+    with pytest.raises(UsageError, match="a follow\\(\\) of another program .* follow the program that was run"):
         player(live, broadcast(4))
 
 
@@ -169,14 +170,14 @@ def test_a_tree_can_be_given_and_must_be_one():
     trace = simulate(ring_all_reduce, [torch.ones(4) for _ in range(4)], LINK).trace
     places = data_of(player(trace, layout="tree", parents=[None, 0, 0, 1]))["places"]
     assert places[3][1] > places[1][1] == places[2][1] > places[0][1]
-    with pytest.raises(ValueError, match="one rank for each of 4 ranks, None for the root alone"):
+    with pytest.raises(UsageError, match="one rank for each of 4 ranks, None for the root alone"):
         player(trace, layout="tree", parents=[None, 0, 0])
-    with pytest.raises(ValueError, match="one rank for each of 4 ranks, None for the root alone"):
+    with pytest.raises(UsageError, match="one rank for each of 4 ranks, None for the root alone"):
         player(trace, layout="tree", parents=[None, 0, 0, 9])
-    with pytest.raises(ValueError, match="in a circle"):
+    with pytest.raises(UsageError, match="a circle of ranks: give a tree"):
         player(trace, layout="tree", parents=[None, 2, 3, 1])
     star = Trace([Message(0, 1, 8, 0, 1), Message(2, 3, 8, 0, 1)], size=4)
-    with pytest.raises(ValueError, match="finds no tree in this run: give parents="):
+    with pytest.raises(UsageError, match="finds no tree in this run: give parents="):
         player(star, layout="tree")
 
 
@@ -228,18 +229,18 @@ def test_what_comes_to_lie_in_an_argument_needs_no_column_of_its_own(program, in
 
 
 def test_what_cannot_be_played_is_refused():
-    with pytest.raises(ValueError, match="give one of 'ring', 'row', 'tree'"):
+    with pytest.raises(UsageError, match="give one of 'ring', 'row', 'tree'"):
         player(ring(2), layout="star")
-    with pytest.raises(ValueError, match="without messages"):
+    with pytest.raises(UsageError, match="without messages"):
         player(Trace(size=2))
     for other in (ring_all_reduce, simulate(ring_all_reduce, [torch.ones(2)] * 2, LINK)):
         with pytest.raises(
             ValueError, match="give a trace, such as simulate\\(…\\).trace, or what follow\\(program, inputs\\) found"
         ):
             player(other)
-    with pytest.raises(ValueError, match="take no time"):
+    with pytest.raises(UsageError, match="take no time"):
         player(Trace([Message(0, 1, 8, 0, 0)], size=2))
-    with pytest.raises(ValueError, match="one line"):
+    with pytest.raises(UsageError, match="one line"):
         player(ring(2), alt="two\nlines")
 
 

@@ -9,6 +9,7 @@ import torch
 from ringtree import Link, compute, simulate
 from ringtree.algorithms import ring_all_reduce
 from ringtree.draw import timeline
+from ringtree.errors import UsageError
 from ringtree.trace import Message, Span, Trace
 
 timeline_module = importlib.import_module("ringtree.draw.timeline")
@@ -70,7 +71,7 @@ def test_every_message_and_span_is_drawn():
 
 
 def test_an_empty_trace_is_refused_by_name():
-    with pytest.raises(ValueError, match=r"empty trace \(mine\); run something first"):
+    with pytest.raises(UsageError, match=r"empty trace \(mine\): run something first"):
         timeline({"mine": Trace(size=4)})
 
 

@@ -9,7 +9,7 @@ import pytest
 from ringtree import data, theory
 from ringtree.command.explain import main
 from ringtree.errors import UsageError
-from ringtree.explain import Explanation, explain, nearest, ways, wires
+from ringtree.explain import Explanation, anomalies, explain, nearest, wires
 from ringtree.explain.expectations import capability_of, expectation
 from ringtree.explain.limits import limits
 from ringtree.explain.reading import Sweep
@@ -304,31 +304,31 @@ def test_a_collective_without_a_closed_form_says_so():
 
 
 def test_a_longer_message_that_is_faster_is_a_slow_way():
-    [worst, *_] = ways.slow(*data.sweep("gh200_n2_p8"))
+    [worst, *_] = anomalies.slow(*data.sweep("gh200_n2_p8"))
     assert (worst.worst, worst.longer) == (2**20, 2**21) and worst.times_as_long == pytest.approx(6.7, abs=0.05)
     assert worst.sizes == (2**17, 2**18, 2**19, 2**20)
-    assert ways.slow(*data.sweep("v100_n4_p16")) == []
+    assert anomalies.slow(*data.sweep("v100_n4_p16")) == []
 
 
 def test_a_twentieth_faster_is_noise():
     sizes = np.array([8.0, 16, 32])
-    assert ways.slow(sizes, np.array([10, 9.5, 9.4])) == []
-    [found] = ways.slow(sizes, np.array([10, 8.9, 9.4]))
+    assert anomalies.slow(sizes, np.array([10, 9.5, 9.4])) == []
+    [found] = anomalies.slow(sizes, np.array([10, 8.9, 9.4]))
     assert found.sizes == (8,) and found.longer == 16
 
 
 def test_a_time_that_rises_faster_than_the_size_is_a_leap():
     sizes = np.array([8.0, 16, 32, 64])
-    assert ways.leaps(sizes, np.array([1.0, 2, 4, 8])) == []
-    assert ways.leaps(sizes, np.array([1.0, 2, 6, 12])) == [(16, 32, 3)]
+    assert anomalies.leaps(sizes, np.array([1.0, 2, 4, 8])) == []
+    assert anomalies.leaps(sizes, np.array([1.0, 2, 6, 12])) == [(16, 32, 3)]
 
 
 def test_a_bend_stands_where_another_line_becomes_the_fastest():
     sizes = 2.0 ** np.arange(3, 28)
     times = np.minimum(5e-6 + sizes / 1e9, 40e-6 + sizes / 50e9)
-    [(before, size)] = ways.bends(sizes, times)
+    [(before, size)] = anomalies.bends(sizes, times)
     assert before < 36e-6 / (1e-9 - 1 / 50e9) < 2 * size
-    assert ways.bends(sizes, 5e-6 + sizes / 1e9) == []
+    assert anomalies.bends(sizes, 5e-6 + sizes / 1e9) == []
 
 
 def test_two_logs_of_one_world_show_another_draw():

@@ -9,10 +9,12 @@ from helpers.processes import shared
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ringtree import Deadlock, Link, ProgramError, Sketch, compute, emulate, simulate, traced
+from ringtree import Deadlock, Link, ProgramError, Sketch, compute, computing, emulate, simulate, traced
 from ringtree.algorithms import ring_all_reduce
 from ringtree.collectives import call_names
 from ringtree.errors import UsageError
+from ringtree.live.link.emulated import EmulatedLink
+from ringtree.live.link.tracing import Traced
 
 LINK = Link(2.0, 0.5)  # a message of n bytes takes 2 + n/2 seconds
 
@@ -294,3 +296,54 @@ def test_seconds_that_are_none_are_refused(seconds):
 def test_work_that_cannot_be_called_is_refused():
     with pytest.raises(UsageError, match="compute got work=3"):
         compute(1.0, work=3)
+
+
+# -- which link it goes by -----------------------------------------------------------
+
+
+class Alone:
+    """As much of torch.distributed as `traced` needs of a rank alone."""
+
+    def get_rank(self):
+        return 0
+
+    def get_world_size(self):
+        return 1
+
+
+def labels(tracer):
+    return [span.label for span in tracer.notes.spans]
+
+
+def test_what_was_traced_last_of_all_that_is_in_use_notes_what_is_computed():
+    first = traced(Alone())
+    compute(0, "alone")
+    second = traced(Alone())
+    compute(0, "two")
+    assert (labels(first), labels(second)) == (["alone"], ["two"])
+    del second
+    compute(0, "alone again")
+    assert labels(first) == ["alone", "alone again"]
+
+
+def test_only_traced_and_emulate_change_what_is_computed():
+    first = traced(Alone())
+    made = Traced(Alone()), EmulatedLink(None, LINK)
+    began = time.monotonic()
+    compute(60, "work", work=lambda: None)
+    assert labels(first) == ["work"] and not labels(made[0]) and time.monotonic() - began < 50
+
+
+def test_computing_lasts_as_long_as_it_says_while_an_emulated_link_is_in_use():
+    links = [EmulatedLink(None, LINK) for _ in range(2)]
+    for each in links:
+        computing.lasting(each)
+    for left in (2, 1):
+        began = time.monotonic()
+        compute(0.05, work=lambda: None)
+        assert time.monotonic() - began >= 0.05, left
+        links.pop()
+        each = None
+    began = time.monotonic()
+    compute(60, work=lambda: None)
+    assert time.monotonic() - began < 50

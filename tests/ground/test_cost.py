@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ringtree.cost import Link, Machine
+from ringtree.errors import UsageError
 from ringtree.units import binary_text, bytes_text, seconds_text
 
 seconds = st.floats(1e-9, 1.0)
@@ -61,27 +62,27 @@ def test_a_link_is_two_numbers_that_cannot_change():
 
 @pytest.mark.parametrize("bad", [-1, math.nan, math.inf, "1e-6", None, True])
 def test_alpha_and_beta_are_finite_and_not_negative(bad):
-    with pytest.raises(ValueError, match="alpha"):
+    with pytest.raises(UsageError, match="alpha"):
         Link(bad, 1e-9)
-    with pytest.raises(ValueError, match="beta"):
+    with pytest.raises(UsageError, match="beta"):
         Link(1e-6, bad)
 
 
 @pytest.mark.parametrize("bad", [0, -1, math.nan, "450e9", None])
 def test_a_bandwidth_is_greater_than_zero(bad):
-    with pytest.raises(ValueError, match="bandwidth"):
+    with pytest.raises(UsageError, match="bandwidth"):
         Link.of(1e-6, bandwidth=bad)
 
 
 @pytest.mark.parametrize("bad", [-1, np.array([1, -1]), math.nan])
 def test_a_message_has_no_negative_size(bad):
-    with pytest.raises(ValueError, match="0 bytes or more"):
+    with pytest.raises(UsageError, match="0 bytes or more"):
         Link(1e-6, 1e-9).time(bad)
 
 
 @pytest.mark.parametrize("bad", ["8", None, [8, 16]])
 def test_a_size_is_a_number_or_an_array(bad):
-    with pytest.raises(TypeError, match="number of bytes"):
+    with pytest.raises(UsageError, match="number of bytes"):
         Link(1e-6, 1e-9).time(bad)
 
 
@@ -112,13 +113,13 @@ def test_bytes_in_words_are_powers_of_ten_or_of_two():
 @pytest.mark.parametrize(
     "options, said",
     [
-        ({"cards_per_node": 0, "ranks_per_node": 4}, "Machine got cards_per_node=0; give a whole number, 1 or more"),
+        ({"cards_per_node": 0, "ranks_per_node": 4}, "Machine got cards_per_node=0: give a whole number, 1 or more"),
         ({"cards_per_node": 2}, "Machine got cards_per_node and no ranks_per_node"),
         ({"ranks_per_node": True}, "Machine got ranks_per_node=True"),
     ],
 )
 def test_a_machine_that_cannot_be_is_refused(options, said):
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(UsageError, match=said):
         Machine(Link(1.0, 0.0), **options)
 
 

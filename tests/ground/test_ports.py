@@ -50,7 +50,7 @@ print(os.environ['GLOO_SOCKET_IFNAME'])"""
         ]
         assert len({pid for pid, _ in listening}) == 4  # Gloo on each rank; neither the controller nor a store
         assert {address for _, address in listening} == {"127.0.0.1"}
-        controller = live.run("print(ranks.cluster.controller.pid, ranks.folder)").text.split()
+        controller = live.run("print(ranks.cluster.controller.pid, ranks.started.folder)").text.split()
         assert int(controller[0]) not in {pid for pid, _ in listening}
         assert stat.S_IMODE(os.stat(controller[1]).st_mode) == 0o700
 
@@ -72,7 +72,7 @@ for path in sys.argv[1:]:
 def test_another_user_reaches_neither_the_ranks_nor_what_they_meet_at():
     with kernel() as live:
         live.run("import ringtree; ranks = ringtree.start(2)")
-        folder = live.run("print(ranks.folder)").text.strip()
+        folder = live.run("print(ranks.started.folder)").text.strip()
         files = [os.path.join(folder, name) for name in os.listdir(folder) if name.startswith(("socket", "meeting"))]
         assert len(files) > 10
         for path in files:
@@ -100,7 +100,7 @@ def test_a_temporary_folder_with_a_long_name_keeps_no_rank_from_starting(tmp_pat
     long.mkdir()
     with kernel(TMPDIR=str(long)) as live:
         assert live.run("import ringtree; ranks = ringtree.start(2)").error is None
-        assert live.run("print(ranks.folder)").text.startswith("/tmp/ringtree-")
+        assert live.run("print(ranks.started.folder)").text.startswith("/tmp/ringtree-")
 
 
 def test_a_kernel_of_the_suite_has_no_port_to_lose():

@@ -7,6 +7,7 @@ import torch
 from helpers.processes import shared
 
 from ringtree.cost import Link
+from ringtree.errors import UsageError
 from ringtree.live.link.emulated import emulate
 from ringtree.live.link.tracing import shortest, traced
 from ringtree.simulated import simulate
@@ -67,18 +68,18 @@ def test_the_first_send_of_a_channel_belongs_to_the_first_receive():
 
 
 def test_joining_needs_every_half():
-    with pytest.raises(ValueError, match="Rank 0 sent 1 messages to rank 1 with tag 0, which received 0"):
+    with pytest.raises(UsageError, match="rank 0 sent 1 messages to rank 1 with tag 0, which received 0"):
         Trace.join(notes_of(note(0, 1, True, 0.0, 1.0)))
 
 
 def test_joining_needs_every_wait():
-    with pytest.raises(ValueError, match="Rank 1 has not waited for a message from rank 0"):
+    with pytest.raises(UsageError, match="rank 1 has not waited for a message from rank 0"):
         Trace.join(notes_of(note(0, 1, True, 0.0, 1.0), note(0, 1, False, 0.0)))
 
 
 @pytest.mark.parametrize("given", [[], [0], [0, 0], [1]])
 def test_joining_needs_every_rank_once(given):
-    with pytest.raises(ValueError, match="needs the notes of every rank, once each"):
+    with pytest.raises(UsageError, match="give those of every rank, once each"):
         Trace.join([Notes(rank, 2, "test") for rank in given])
 
 
@@ -249,7 +250,7 @@ def foreign_operation(dist):
 
 
 def test_a_foreign_operation_is_refused(ranks):
-    assert ranks.call(foreign_operation)[0].endswith("give it the traced object's own isend or irecv.")
+    assert ranks.call(foreign_operation)[0].startswith("rank 0 gives P2POp another object's isend: give it isend or irecv")
 
 
 def collectives_pass_through(dist):

@@ -26,7 +26,7 @@ class Answer:
 # A sitecustomize.py with which whatever processes are to be forked from has a second thread.
 SECOND_THREAD = """
 import sys, threading, time
-if any(word.endswith(("forkserver.py", "warm.py")) for word in sys.orig_argv):
+if any(word.endswith("forks.py") for word in sys.orig_argv):
     threading.Thread(target=time.sleep, args=(600,), daemon=True).start()
 """
 

@@ -35,8 +35,10 @@ def options_of(row, size, root=0, chunks=8):
     options = {"root": root} if collectives.find(row.collective).root else {}
     if "chunks" in row.program.__code__.co_varnames[: row.program.__code__.co_argcount]:
         options["chunks"] = chunks
-    if row.name in ("chain_tree_all_reduce", "two_trees_all_reduce"):
+    if row.name == "chain_tree_all_reduce":
         options["ranks_per_node"] = 4
+    if row.name == "two_trees_all_reduce":  # with one rank a node the schedule alone gives the cost
+        options["ranks_per_node"] = 4 if size % 2 else 1
     if row.name in WHOLE_NODES:
         options["ranks_per_node"] = next(r for r in (4, 3, 2, 5, 7, 1) if size % r == 0)
     return options

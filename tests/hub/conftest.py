@@ -84,6 +84,8 @@ def hub():
         settings={"RINGTREE_HUB_TESTS": token},
     )
     hub.admin = people.Administrator(hub, token)
+    # Groups that a test makes for a while: see `people.in_group`.
+    hub.settings |= {f"RINGTREE_HUB_{who}": f"{hub.name}-{who.lower()}" for who in ("ADMINS", "ASSISTANTS")}
     try:
         hub.start()
         with sampling.Sampled(hub) as seen:

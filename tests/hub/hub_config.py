@@ -8,7 +8,7 @@ load_subconfig(os.environ.get("RINGTREE_HUB_CONFIG", str(SERVER)))  # noqa: F821
 
 c = get_config()  # noqa: F821
 c.JupyterHub.services = [{"name": "tests", "api_token": os.environ["RINGTREE_HUB_TESTS"]}]
-c.JupyterHub.load_roles = [
+c.JupyterHub.load_roles += [
     {
         "name": "tests",
         "services": ["tests"],

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import requests
 import websocket
+from requests.adapters import HTTPAdapter
 from sampling import held_in
 
 PATIENCE = 150  # seconds, on two busy cores
@@ -145,7 +146,7 @@ class Learner:
 
     def as_user(self, *command, **options):
         """Run a command as this user, outside any allotment, as over ssh."""
-        drop = ["setpriv", f"--reuid={self.uid}", f"--regid={self.gid}", "--init-groups", "--"]
+        drop = ["/usr/sbin/runuser", "-u", self.name, "--"]  # by which root may start what is in no job: see strays.py
         return subprocess.run([*drop, *map(str, command)], capture_output=True, text=True, timeout=60, **options)
 
     def by_slurm(self, *command):
@@ -190,6 +191,50 @@ class Learner:
             line.close()
             if not keep:
                 requests.delete(f"{self.url}/api/kernels/{number}", headers=self.headers(), timeout=60)
+
+
+class From(HTTPAdapter):
+    """Requests of a session come from this address of loopback's."""
+
+    def __init__(self, address):
+        self.address = address
+        super().__init__()
+
+    def init_poolmanager(self, *given, **more):
+        super().init_poolmanager(*given, **more, source_address=(self.address, 0))
+
+
+def log_in(hub, name, password, address="127.0.0.1", **headers):
+    """Send the hub's form from an address of loopback's; returns (the session, the answer to the form)."""
+    session = requests.Session()
+    session.mount("http://", From(address))
+    session.get(f"{hub.address}/hub/login", timeout=60)
+    form = {"username": name, "password": password, "_xsrf": session.cookies.get("_xsrf")}
+    return session, session.post(f"{hub.address}/hub/login", data=form, headers=headers, timeout=120)
+
+
+@contextmanager
+def in_group(hub, name, what):
+    """A user is in the hub's group of "ADMINS" or "ASSISTANTS" meanwhile, which is there only then."""
+    group = hub.settings[f"RINGTREE_HUB_{what}"]
+    subprocess.run(["groupadd", "--system", group], check=True)
+    try:
+        subprocess.run(["gpasswd", "--add", name, group], check=True, stdout=subprocess.DEVNULL)
+        yield
+    finally:
+        subprocess.run(["groupdel", group], check=True)
+
+
+@contextmanager
+def outsider(hub):
+    """(name, password) of a user of the system who is in none of the hub's groups; removed after it."""
+    name = f"{hub.name}-outsider"
+    subprocess.run(["useradd", "--create-home", f"--base-dir={hub.folder / 'homes'}", name], check=True)
+    try:
+        subprocess.run(["chpasswd"], input=f"{name}:known-{name}\n", text=True, check=True)
+        yield name, f"known-{name}"
+    finally:
+        subprocess.run(["userdel", "--remove", name], check=True, capture_output=True)
 
 
 def try_out(hub):
@@ -255,9 +300,9 @@ def run(line, code):
 
 
 @contextmanager
-def at_the_hub(chromium, learner, path="/hub/home", width=1400):
+def at_the_hub(chromium, learner, path="/hub/home", width=1400, height=900, **reader):
     """A browser's page where this learner has logged in and follows a link of the hub."""
-    context = chromium.new_context(viewport={"width": width, "height": 900})
+    context = chromium.new_context(viewport={"width": width, "height": height}, **reader)
     context.set_default_timeout(PATIENCE * 1000)
     try:
         page = context.new_page()

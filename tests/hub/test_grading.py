@@ -20,8 +20,12 @@ import people
 import pytest
 from nbformat.v4 import new_code_cell
 
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+from helpers import foreign
+
 GRADING = Path(layout.__file__).with_name("grading.py")
-LABS = Path(__file__).resolve().parent.parent.parent / "labs"
+LABS = ROOT / "labs"
 LAB, ASSIGNMENT, COURSE = "deadlock-clinic", "clinic", "rings-and-trees"
 # The assignment is two of the lab's exercises. Everybody's `hand_out` is right; `shift` is right, or this.
 WRONG = "def shift(x, dist):\n    return x.clone()"
@@ -158,7 +162,7 @@ def way(hub, everyone):
     release = Path(honest.home, ASSIGNMENT, f"{LAB}.ipynb")
     assert release.exists(), fetched
     stub = release.read_text()
-    write(honest, release, handed_in(stub, RANKS))
+    write(honest, release, with_ways_in(handed_in(stub, RANKS)))
     submitted = command(honest, honest.home, f"nbgrader submit {ASSIGNMENT}")
     assert "Submitted as" in submitted, submitted
     attack(hub, attacker, honest, course)
@@ -217,6 +221,25 @@ def handed_in(stub, *cells, right=True):
             each.source = WRONG if each.id == "shift-repair" and not right else solutions[each.id]
     notebook.cells[1:1] = [new_code_cell(each) for each in cells]
     return nbformat.writes(notebook)
+
+
+def with_ways_in(text):
+    """The same code, and around it all that the author of a notebook can try on its reader."""
+    notebook, ways = nbformat.reads(text, 4), foreign.notebook()
+    for cell in notebook.cells:
+        cell.metadata["tags"] = [foreign.image("tag of a given cell")]
+        cell.source += "" if cell.cell_type == "code" else f"\n\n{foreign.TEXTS[0]}"
+    notebook.cells += [*ways.cells, new_code_cell(SHOWS)]
+    notebook.metadata = ways.metadata
+    return nbformat.writes(notebook)
+
+
+# Run when it is marked: its outputs are new.
+SHOWS = """
+from IPython.display import HTML, Javascript, Markdown, display
+display(HTML("<script>shown by html</script>"), Javascript("shown.by.javascript"), Markdown(":::{iframe} javascript:shown"))
+print("plain text of", "the end")
+"""
 
 
 def as_if_collected(teacher, course, who, text):
@@ -384,6 +407,69 @@ def test_a_submission_changes_nothing_of_the_grader(way):
 def outputs(course, who):
     notebook = nbformat.read(course / "autograded" / who / ASSIGNMENT / f"{LAB}.ipynb", 4)
     return "\n".join(each.get("text", "") for cell in notebook.cells if cell.cell_type == "code" for each in cell.outputs)
+
+
+@pytest.mark.parametrize("kind", ["submitted", "autograded"])
+def test_of_a_submission_the_teacher_gets_the_code_and_what_it_printed(way, kind):
+    course, who = way["course"], way["honest"].name
+    release = nbformat.read(course / "release" / ASSIGNMENT / f"{LAB}.ipynb", 4)
+    found = nbformat.read(course / kind / who / ASSIGNMENT / f"{LAB}.ipynb", 4)
+    assert [cell.id for cell in found.cells if cell.cell_type != "code"] == [
+        cell.id for cell in release.cells if cell.cell_type != "code"
+    ]
+    code = [cell for cell in found.cells if cell.cell_type == "code"]
+    assert RANKS in [cell.source for cell in code] and SHOWS.strip() in [cell.source.strip() for cell in code]
+    assert found.metadata == release.metadata and not [cell for cell in found.cells if "attachments" in cell]
+    outputs = [each for cell in code for each in cell.outputs]
+    for cell in code:
+        assert {*cell.metadata} <= {"nbgrader", "deletable", "editable"}, cell.metadata
+        assert cell.execution_count is None or type(cell.execution_count) is int
+    assert {kind for each in outputs for kind in each.get("data", {})} <= {"text/plain", "image/png"}
+    assert ("plain text of the end" in str(outputs)) == (kind == "autograded")
+
+
+# What a browser is told so that the defence is off: the policy is passed over, and the guard changes nothing.
+OFF = "Object.defineProperty(Document.prototype, 'createElement', {value: Document.prototype.createElement, writable: false})"
+
+
+@pytest.mark.parametrize("defence", ["off", "on"])
+@pytest.mark.parametrize("who", ["teacher", "honest"])
+def test_a_notebook_of_somebody_elses_does_not_act_for_who_opens_it(hub, way, chromium, who, defence):
+    """The teacher who opens what lies in `submitted`, or a learner a friend's notebook. Where the defence is off, it does act."""
+    reader = way[who]
+    write(reader, Path(reader.home, "of-a-friend.ipynb"), nbformat.writes(foreign.notebook()))
+    link, off = f"/user/{reader.name}/lab/tree/of-a-friend.ipynb?reset", defence == "off"
+    with people.at_the_hub(chromium, reader, "/hub/home", height=3000, bypass_csp=off) as page:
+        page.wait_for_selector("#logout")
+        page.add_init_script(OFF if off else "")
+        page.goto(f"{hub.address}{link}")
+        page.wait_for_selector(foreign.SHOWN, state="attached")
+        page.wait_for_selector(".jp-OutputArea-output")
+        page.wait_for_timeout(3000)
+        if not off:
+            foreign.click_all(page)
+        assert foreign.ran(page) >= {"iframe"} if off else not foreign.ran(page)
+
+
+@pytest.mark.parametrize("kind", ["submitted", "autograded", "feedback"])
+def test_what_the_teacher_opens_of_a_submission_runs_no_script(hub, way, chromium, kind):
+    """Also where the browser passes over the defence: there is nothing in it that could run."""
+    teacher, folder = way["teacher"], f"teaching/{kind}/{way['honest'].name}/{ASSIGNMENT}"
+    name, drawn = (f"{LAB}.html", "iframe") if kind == "feedback" else (f"{LAB}.ipynb", ".jp-Notebook .jp-CodeCell")
+    with people.at_the_hub(chromium, teacher, "/hub/home", height=3000, bypass_csp=True) as page:
+        page.wait_for_selector("#logout")
+        page.add_init_script(OFF)
+        page.goto(f"{teacher.url}/lab/tree/{folder}/{name}?reset")
+        page.wait_for_selector(drawn, state="attached")
+        page.wait_for_timeout(3000)
+        assert not foreign.ran(page) and not page.locator(foreign.SHOWN).count()
+
+
+def test_a_teacher_who_runs_a_submission_runs_it_as_the_teacher(way):
+    """A kernel of the teacher's server, as JupyterLab starts it for each notebook."""
+    hidden = way["course"] / "hidden" / "deadlock_clinic.py"
+    with way["teacher"].kernel() as run:
+        assert run(f"print('EXTRA' in open({str(hidden)!r}).read())") == "True"
 
 
 def test_who_reads_a_submission_is_the_teacher(way):

@@ -276,6 +276,25 @@ def test_systemd_takes_the_units_and_what_stands_beside_debians(system, programs
     assert any("is not executable" in line for line in complaints(*units)), "programs that are missing are not seen"
 
 
+def test_learners_get_no_manager_of_systemd_and_their_strays_end_unless_they_may_have_all_by_ssh(system, programs, monkeypatch):
+    first_time(programs)
+    units_of_before(install.UNITS)
+    manager, slurmd = (install.UNITS / f"{name}.service.d" / "ringtree-hub.conf" for name in ("user@", "slurmd"))
+    write(install.UNITS / "user@.service", "[Service]\nUser=%i\nExecStart=/bin/true\nRestart=always\n")
+    monkeypatch.setenv("SYSTEMD_UNIT_PATH", str(install.UNITS))
+    assert complaints("user@1000.service") == [] and "Environment=RINGTREE_HUB_GROUP=learners" in slurmd.read_text()
+    told = next(line for line in manager.read_text().splitlines() if line.startswith("ExecCondition="))
+    for groups, may in ((install.GROUP, False), (f"users {install.GROUP} staff", False), (f"{install.GROUP}-2 users", True)):
+        condition = told.partition('-c "')[2].removesuffix('"').replace("id --groups --name %i", f"echo {groups}")
+        assert (subprocess.run(["sh", "-c", condition]).returncode == 0) is may, groups
+    manager.write_text(manager.read_text().replace("+/bin/sh", "+bin//sh"))
+    assert complaints("user@1000.service"), "a slip is not seen: then this test shows nothing"
+    make_hub("--ssh", "all")
+    assert not manager.exists() and "RINGTREE_HUB_GROUP" not in slurmd.read_text()
+    make_hub("--ssh", "tunnel")
+    assert manager.exists() and "RINGTREE_HUB_GROUP" in slurmd.read_text()
+
+
 def test_systemd_takes_the_units_of_a_cluster(tmp_path, monkeypatch):
     folder, state = units_of_before(tmp_path / "units"), tmp_path / "state"
     settings, given = state / "private" / "environment", types.SimpleNamespace(state=state, proxy_user=ME)

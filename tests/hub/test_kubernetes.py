@@ -133,6 +133,8 @@ def test_the_image_takes_what_there_is():
     assert f"jupyterhub=={yaml.safe_load((CHART / 'Chart.yaml').read_text())['appVersion']}" in text
     hub = (ROOT / "hub" / "server" / "requirements.txt").read_text()
     assert re.search(r"nbgitpuller==\S+", text)[0] in hub.split()
+    settings = re.search("JUPYTER_CONFIG_PATH=/opt/course/(.*)", text)[1]
+    assert (ROOT / settings / "jupyter_server_config.py").exists()
     for lock in re.findall(r"-[rc] (\S+)", text):
         assert (ROOT / lock).exists()
     assert VALUES["singleuser"]["extraEnv"]["JUPYTER_DEFAULT_PROVISIONER_NAME"] in (ROOT / "pyproject.toml").read_text()

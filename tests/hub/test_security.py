@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from urllib.parse import parse_qsl, urlsplit
 
 import people
 import pytest
@@ -212,40 +213,10 @@ def test_the_hubs_own_socket_knows_who_asks(hub, pair):
 
 def logged_in(hub, learner):
     """A session of this learner's browser, after its form was sent."""
-    session = requests.Session()
-    session.get(f"{hub.address}/hub/login", timeout=30)
-    form = {"username": learner.name, "password": learner.password, "_xsrf": session.cookies.get("_xsrf")}
-    session.post(f"{hub.address}/hub/login", data=form, timeout=30)
+    session, _ = people.log_in(hub, learner.name, learner.password)
     home = session.get(f"{hub.address}/hub/home", timeout=30)
     assert home.url.endswith("/hub/home"), "not logged in: then this test shows nothing"
     return session
-
-
-def test_nobody_logs_in_without_the_password_or_from_outside_the_group(hub, pair, monkeypatch):
-    victim, attacker, theirs, known = pair
-    for name, password in (
-        (victim.name, "guessed"),
-        (victim.name, ""),
-        ("root", "guessed"),
-        ("nobody", ""),
-        ("no-such-user", "x"),
-    ):
-        session = requests.Session()
-        session.get(f"{hub.address}/hub/login", timeout=30)
-        form = {"username": name, "password": password, "_xsrf": session.cookies.get("_xsrf")}
-        said = session.post(f"{hub.address}/hub/login", data=form, timeout=30)
-        assert said.status_code == 403 and "Invalid username or password" in said.text, (name, said.status_code)
-    # Of whom PAM is asked at all: who guesses at root's password is not told that it is right.
-    from members import Members
-
-    asked = []
-    monkeypatch.setattr(
-        "jupyterhub.auth.PAMAuthenticator.authenticate", lambda self, handler, data: asked.append(data["username"])
-    )
-    door = Members(allowed_groups={hub.accounts.group})
-    for name in (victim.name, "root", "nobody", "no-such-user"):
-        door.authenticate(None, {"username": name, "password": "x"})
-    assert asked == [victim.name]
 
 
 def test_a_forged_request_is_refused(hub, pair):
@@ -305,6 +276,43 @@ os.chmod("/tmp/{attacker.name}.bundle", 0o644)
         assert '"phase": "finished"' in answer.text and Path(victim.home, "course", "README.md").exists()
     finally:
         os.unlink(bundle)
+
+
+OUTSIDE = (
+    "../../user/{}/evil",
+    "lab/tree/course/../../../{}/evil",
+    "lab/tree/course/%2e%2e/%2E./evil",
+    "lab/tree/course/..\\..\\{}",
+    "lab/tree/course/.\t./evil",
+    "lab/tree/coursework",
+    "lab/tree/course?x",
+    "//elsewhere.example",
+    "/user/{}/lab",
+    "javascript:alert(1)",
+    "terminals/1",
+    "<script>alert(1)</script>",
+    "",
+)
+
+
+def test_a_link_leads_to_the_course_and_nowhere_else(hub, pair):
+    victim, attacker, theirs, known = pair
+    link = dict(parse_qsl(urlsplit(hub.course_link()).query))
+
+    def asked(**changed):
+        given = {name: value for name, value in (link | changed).items() if value is not None}
+        return requests.get(f"{victim.url}/git-pull", headers=victim.headers(), params=given, timeout=60)
+
+    assert asked().status_code == 200, "the link of the hub's own page"
+    assert asked(urlpath="lab/tree/course/notebooks/01-ranks.ipynb").status_code == 200, "the book's link"
+    for path in OUTSIDE:
+        for name in ("urlpath", "urlPath"):
+            answer = asked(**{"urlpath": None, name: path.format(attacker.name)})
+            assert answer.status_code == 403 and "lab/tree/course" in answer.text, (name, path, answer.text)
+            assert "<script>alert" not in answer.text
+    assert asked(urlpath=None, subPath="../x", app="lab").status_code == 403
+    for changed in ({"repo": "javascript:alert(1)"}, {"targetPath": ".jupyter"}, {"targetpath": "x"}):
+        assert asked(**changed).status_code == 403, changed
 
 
 def test_a_link_in_place_of_ones_own_socket_leads_nowhere(hub, pair):

@@ -234,6 +234,28 @@ def test_a_server_may_tell_its_port_and_nothing_else_and_a_killed_one_leaves_no_
     cluster.admin.stop(learner.name)
 
 
+def test_no_profile_runs_on_a_node_and_a_server_that_ends_says_why(cluster, learner):
+    mark = Path(learner.home, "mark")
+    profiles = [learner.write(name, f"touch {mark}\nsleep 900\n") for name in (".bash_profile", ".profile")]
+    wrong = learner.write(".jupyter/jupyter_server_config.py", "raise SystemExit('a mistake of mine')\n")
+    try:
+        cluster.admin.start(learner.name, gib=2)
+        *_, told = cluster.admin.progress(learner.name)
+        assert told.get("failed") and "a mistake of mine" in told["message"], told
+        wrong.unlink()
+        learner.start(gib=2)
+        assert not mark.exists()
+        cluster.admin.ask("POST", "users/root")
+        cluster.admin.ask("POST", "users/root/server", gib=2)
+        log = cluster.folder / "logs" / "hub.out"
+        wait_for(lambda: f"root is not in the group {cluster.accounts.group}" in log.read_text(), "the hub to refuse", 30)
+        assert not cluster.admin.job("root") and not Path("/root/.ringtree-hub").exists()
+    finally:
+        cluster.admin.stop(learner.name)
+        for path in (*profiles, wrong):
+            path.unlink(missing_ok=True)
+
+
 def in_tmp(node):
     """Folders of jobs in a node's /tmp."""
     listed = subprocess.run([*node.command, "ls", "/tmp"], capture_output=True, text=True, check=True).stdout.split()

@@ -9,6 +9,7 @@ import namespaces
 import people
 import pytest
 import requests
+from log_in_limits import WRONG
 from people import attack
 
 ENCLOSED = Path(os.environ.get("RINGTREE_HUB", "hub"), "server", "enclosed")
@@ -141,3 +142,23 @@ def test_who_opens_a_page_of_anothers_server_acts_for_its_owner(hub, chromium, p
         theirs("os.unlink(place); os.rename(place + '.kept', place)")
     headers = {"Authorization": f"token {said.split()[-1]}"}
     assert requests.get(f"{hub.address}/hub/api/user", headers=headers, timeout=30).json()["name"] == victim.name, said
+
+
+def test_who_administers_the_hub_has_the_account_of_every_learner(hub, pair):
+    victim, attacker, theirs, known = pair
+    with people.outsider(hub) as (name, password), people.in_group(hub, name, "ADMINS"):
+        session, _ = people.log_in(hub, name, password)
+        headers = {"X-XSRFToken": session.cookies.get("_xsrf", path="/hub/"), "Referer": f"{hub.address}/hub/admin"}
+        asked = f"{hub.address}/hub/api/users/{victim.name}/tokens"
+        token = session.post(asked, headers=headers, json={"note": "mine"}, timeout=30).json()["token"]
+        seen = requests.get(f"{victim.url}/api/contents", headers={"Authorization": f"token {token}"}, timeout=30)
+        assert seen.status_code == 200 and "content" in seen.json()
+        hub.admin.ask("DELETE", f"users/{name}")
+
+
+def test_who_shares_an_address_and_guesses_at_a_name_keeps_its_owner_out(hub, learners):
+    learner = learners(5)
+    for _ in range(WRONG):
+        assert people.log_in(hub, learner.name, "guessed", "127.0.0.4")[1].status_code == 403
+    assert people.log_in(hub, learner.name, learner.password, "127.0.0.4")[1].status_code == 429
+    assert people.log_in(hub, learner.name, learner.password, "127.0.0.5")[1].status_code == 200

@@ -18,7 +18,7 @@ SHIFT = module_of("deadlock-clinic").EXERCISES["shift"]
 
 
 def said(text, seconds=1.0):
-    return judge("shift", Notebook().run(text)["shift"], SHIFT, seconds).wrong
+    return judge("shift", Notebook().run(text)["shift"], SHIFT, seconds).fault
 
 
 SLEEPS = """
@@ -56,13 +56,13 @@ def test_what_sleeps_or_catches_everything_is_stopped_too(text):
     assert "had not ended" in said(text)
     assert time.monotonic() - began < 20
     assert sys.gettrace() is None
-    assert not judge("shift", learners_cells("deadlock-clinic")["shift"], SHIFT).wrong
+    assert not judge("shift", learners_cells("deadlock-clinic")["shift"], SHIFT).fault
 
 
 def test_a_training_that_sleeps_is_stopped_too():
     text = "import time\ndef overlapped(*given):\n    time.sleep(4)"
     asked = module_of("data-parallel").EXERCISES["overlapped"]
-    assert "had not ended after" in judge("overlapped", Notebook().run(text)["overlapped"], asked, 1.0).wrong
+    assert "had not ended after" in judge("overlapped", Notebook().run(text)["overlapped"], asked, 1.0).fault
 
 
 @pytest.mark.parametrize("error", ["SystemExit", "GeneratorExit", "StopIteration", "BaseException", "RecursionError"])
@@ -96,7 +96,7 @@ def test_what_an_answer_replaces_is_put_back_and_helps_nobody(patch):
     before = SimulatedDist.get_rank, torch.equal, torch.empty_like, sorted, time.monotonic
     assert said(f"def shift(x, dist):\n    {patch}\n    return x.clone()", 10.0)
     assert (SimulatedDist.get_rank, torch.equal, torch.empty_like, sorted, time.monotonic) == before
-    assert not judge("shift", right, SHIFT).wrong
+    assert not judge("shift", right, SHIFT).fault
 
 
 def test_a_check_that_is_not_in_the_main_thread_has_its_deadline_too():
@@ -132,7 +132,7 @@ def test_an_interrupted_check_says_so_in_a_sentence(notebook):
     time.sleep(3)
     notebook.interrupt()
     answer = notebook.answer(request)
-    assert answer.traceback.endswith("CheckFailed: shift: interrupted before it was decided.")
+    assert answer.traceback.endswith("CheckFailed: shift: interrupted before it was decided")
 
 
 def test_of_what_a_function_prints_a_check_shows_some(notebook):

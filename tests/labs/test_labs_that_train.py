@@ -62,12 +62,12 @@ def test_a_harness_stands_around_the_learners_function():
 
     assert judge("summing", summing, exercise).level == 0
     found = judge("nothing", lambda weight, dist: None, exercise)
-    assert "rank 0 has as gradient [1, 1] and should have [3, 3]" in found.wrong
+    assert "rank 0 has as gradient [1, 1] and should have [3, 3]" in found.fault
 
 
 def test_a_sentence_of_a_harness_is_told_as_it_stands():
     found = judge("overlapped", lambda *given: 3, EXERCISES["overlapped"])
-    assert found.wrong.endswith("a step: it returned int, and a function without arguments was wanted: the one that waits")
+    assert found.fault.endswith("a step: it returned int, and a function without arguments was wanted: the one that waits")
 
 
 def test_a_training_is_drawn_in_time_without_the_messages_of_its_collectives():

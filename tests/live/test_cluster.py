@@ -67,9 +67,13 @@ def test_gloo_can_be_asked_for_where_there_are_gpus():
     assert place({"a": 2}, {"a": 2}, backend="gloo") == ("gloo", ["cpu", "cpu"], None)
 
 
-@pytest.mark.parametrize("variable", engine.RANK_VARIABLES)
+@pytest.mark.parametrize("variable", engine.LAUNCHERS)
 def test_an_engine_takes_its_id_from_slurm_or_mpi(variable):
     assert engine.rank_from({variable: "3", "OTHER": "5"}) == 3
+
+
+def test_an_engine_of_mpirun_inside_of_a_slurm_step_has_mpis_rank():
+    assert engine.rank_from({"SLURM_PROCID": "0", "OMPI_COMM_WORLD_RANK": "3"}) == 3
 
 
 def test_an_engine_without_a_launcher_has_no_rank():

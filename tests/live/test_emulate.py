@@ -11,6 +11,7 @@ from helpers.processes import Processes, shared
 
 from ringtree import compute
 from ringtree.cost import Link
+from ringtree.errors import UsageError
 from ringtree.live.link.emulated import emulate
 from ringtree.live.link.referee import Post
 from ringtree.live.link.tracing import traced
@@ -340,14 +341,14 @@ def complaint(dist, name):
 @pytest.mark.parametrize(
     "name, said",
     [
-        ("self", "ValueError: Rank 2 gave dst=its own rank; expected another rank, from 0 to 3."),
-        ("beyond", "ValueError: Rank 2 gave dst=4; expected another rank, from 0 to 3."),
-        ("anyone", "ValueError: Rank 2 gave src=None; expected another rank, from 0 to 3."),
-        ("strided", "ValueError: A message from rank 2 to rank 3 needs a contiguous tensor: call .contiguous() first."),
-        ("two peers", "ValueError: A message was given dst= and group_dst=: give one of them."),
+        ("self", "ValueError: rank 2 wants to send to itself: give another rank, from 0 to 3"),
+        ("beyond", "ValueError: rank 2 wants to send to rank 4: give another rank, from 0 to 3"),
+        ("anyone", "ValueError: rank 2 wants to receive from rank None: give another rank, from 0 to 3"),
+        ("strided", "ValueError: a message from rank 2 to rank 3 needs a contiguous tensor: call .contiguous() first"),
+        ("two peers", "ValueError: a message was given rank 1 and group rank 1: give one of them"),
         ("no tensor", "TypeError: all_reduce was given tensor=[1.0]: give a tensor"),
         ("unknown", "AttributeError: The emulated link has no 'monitored_barrier': it carries send, recv, isend"),
-        ("foreign operation", "ValueError: P2POp was given <function isend"),
+        ("foreign operation", "ValueError: rank 2 gives P2POp another object's isend: give it isend or irecv of the object"),
     ],
 )
 def test_a_mistake_gets_one_clear_sentence(ranks, name, said):
@@ -370,7 +371,7 @@ def two_hosts(dist):
     module._host = lambda: "other" if dist.get_rank() == 3 else "this"
     try:
         emulate(Elsewhere(), Link(1e-3, 0))
-    except RuntimeError as problem:
+    except UsageError as problem:
         return str(problem)
     finally:
         module._host = usual
@@ -379,7 +380,8 @@ def two_hosts(dist):
 def test_ranks_on_two_hosts_are_refused(ranks):
     for answer in ranks.call(two_hosts):
         assert answer == (
-            "emulate() needs every rank on one host, for their clocks must be one: rank 3 and rank 0 are on different hosts."
+            "emulate() needs all ranks on one host, whose clock they share, and rank 3 is not on the host of rank 0: "
+            "start the ranks on one machine"
         )
 
 
@@ -413,7 +415,7 @@ def impatient(dist):
 
 
 def test_a_wait_can_have_a_timeout_and_be_repeated(ranks):
-    assert ranks.call(impatient)[1] == ("recv with rank 0 was not complete within 0:00:00.050000.", True)
+    assert ranks.call(impatient)[1] == ("recv with rank 0 was not complete within 0:00:00.050000", True)
 
 
 def a_new_process_group(dist, path):
@@ -422,7 +424,7 @@ def a_new_process_group(dist, path):
     dist.destroy_process_group()
     try:
         emulate(dist, LINK)
-    except RuntimeError as problem:
+    except UsageError as problem:
         said = str(problem)
     dist.init_process_group("gloo", init_method=f"file://{path}", rank=rank, world_size=size)
     ring_all_gather(emulate(dist, LINK))
@@ -445,7 +447,7 @@ def test_a_new_process_group_gets_a_new_link_and_a_rank_that_is_gone_is_named(tm
     ranks = Processes(4)
     try:
         said = ranks.call(a_new_process_group, str(tmp_path / "meet"))
-        assert said == ["emulate() needs live ranks: torch.distributed is not initialised here."] * 4
+        assert said == ["emulate() runs on live ranks, and here is no process group: call it in a %%px cell"] * 4
         answers = ranks.call(rank_three_leaves)
     finally:
         ranks.stop()

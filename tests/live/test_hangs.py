@@ -6,13 +6,12 @@ import signal
 import subprocess
 import sys
 import time
-from types import SimpleNamespace
 
 import psutil
 import pytest
 from helpers.live import kernel, wait_gone
 
-from ringtree.live.reports.diagnosis import Diagnosis
+from ringtree.live.reports.rank import Rank
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="what Linux tells of threads is needed")
 LAST = "The ranks were restarted and their variables are gone: run the cells that set them again."
@@ -109,6 +108,16 @@ if rank != 2:
     assert answer.message.count("waits in all_reduce for rank 2, which has finished  [line 5: work = link.all_reduce") == 3
     answer = hangs(cell.format(True))
     assert answer.message.count("waits in all_reduce for rank 2, which has finished  [line 7: work.wait()]") == 3
+
+
+def test_a_message_on_an_emulated_link_names_its_peer_also_where_it_is_traced(hangs):
+    cell = """%%px --timeout 1
+from ringtree import Link, emulate, traced
+link = emulate(dist, Link(1e-3, 0))
+link.send(torch.ones(1), 1) if rank == 0 else traced(link).recv(torch.ones(1), 0) if rank == 2 else None"""
+    answer = hangs(cell)
+    assert "rank 0 waits to send to rank 1, which has finished  [line 4: link.send" in answer.message
+    assert "rank 2 waits to receive from rank 0  [line 4: link.send" in answer.message
 
 
 def test_the_same_collective_in_two_groups_is_told_apart(hangs):
@@ -238,10 +247,11 @@ Thread 0x1 (most recent call first):
 """
 
 
-def test_a_stack_that_is_still_being_written_hides_no_line_of_the_cell(monkeypatch):
-    diagnosis = Diagnosis(SimpleNamespace(threads=[{"main": 1, "control": 2}]))
-    monkeypatch.setattr(diagnosis, "_stacks_text", lambda i: WRITTEN + WRITTEN.partition("Thread 0x1")[0])
-    assert diagnosis.stack_lines(0) == [("<module>", 10)]
+def test_a_stack_that_is_still_being_written_hides_no_line_of_the_cell(tmp_path):
+    stacks = tmp_path / "stacks"
+    stacks.write_text(WRITTEN + WRITTEN.partition("Thread 0x1")[0])
+    rank = Rank(1, "a", 0, 0, "cpu", number=0, threads={"main": 1, "control": 2}, stack_file=str(stacks))
+    assert rank.stack_lines() == [("<module>", 10)]
 
 
 def test_threads_that_run_in_turns_hold_nothing(endless_patience, hangs):
@@ -414,7 +424,7 @@ def test_a_killed_kernel_leaves_no_process_even_when_a_rank_holds_the_interprete
 
 
 def test_what_ranks_are_forked_from_ends_with_the_kernel_while_it_still_imports():
-    slow = "import os, time\nfrom ringtree.live.processes import forkserver\nwith forkserver.watching(os.getppid()):\n"
+    slow = "import os, time\nfrom ringtree.live.processes import forks\nwith forks.watching(os.getppid()):\n"
     slow += "    print('importing', flush=True)\n    time.sleep(600)"
     program = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {slow!r}])"
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as like_a_kernel:
@@ -428,14 +438,14 @@ def test_what_ranks_are_forked_from_ends_with_the_kernel_while_it_still_imports(
 def test_a_program_that_ends_has_ended_what_its_ranks_were_forked_from():
     program = """
 import atexit
-atexit.register(lambda: print(server.poll(), server.stdout.closed))  # the first to be registered is the last to run
+atexit.register(lambda: print(server.process.poll(), server.is_alive()))  # the first to be registered is the last to run
 import ringtree
 from ringtree.live.processes import launchers
 ringtree.start(2)
-server = launchers.fork_server().process
+server = launchers.fork_server()
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=90)
-    assert done.stdout == "0 True\n", done.stderr
+    assert done.stdout == "0 False\n", done.stderr
 
 
 def test_two_notebooks_at_once_do_not_meet():

@@ -5,15 +5,12 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import psutil
 import pytest
 from helpers.live import wait_gone
 
-import ringtree
-
-NANNY = Path(ringtree.__file__).parent / "live" / "processes" / "nanny.py"
+NANNY = "-m", "ringtree.live.processes.nanny"
 # It forks a process, which waits, as ipyparallel's controller does, and may be ended before it looks after that.
 FORKS = """
 import os, pathlib, time
@@ -28,7 +25,7 @@ linux = pytest.mark.skipif(sys.platform != "linux", reason="what Linux does for 
 def family(request, tmp_path):
     """A nanny, its child, and what that has forked."""
     (tmp_path / f"{request.param}.py").write_text(FORKS)
-    command = [sys.executable, NANNY, os.getpid(), "-", request.param]
+    command = [sys.executable, *NANNY, os.getpid(), "-", request.param]
     environment = os.environ | {"PYTHONPATH": str(tmp_path)}
     nanny = subprocess.Popen([*map(str, command)], cwd=tmp_path, env=environment, start_new_session=True)
     numbers = []
@@ -47,7 +44,7 @@ def family(request, tmp_path):
 
 def test_a_child_searches_modules_as_python_m_does(tmp_path):
     (tmp_path / "shows.py").write_text("import sys; print(sys.path)")
-    command = [sys.executable, NANNY, os.getpid(), "-", "shows"]
+    command = [sys.executable, *NANNY, os.getpid(), "-", "shows"]
     plain = [sys.executable, "-m", "shows"]
     told = [
         subprocess.run([*map(str, each)], cwd=tmp_path, capture_output=True, text=True, start_new_session=True).stdout

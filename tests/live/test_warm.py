@@ -37,8 +37,8 @@ def test_a_kernel_has_its_environment_its_folder_and_its_backend_and_inherits_it
             live.run("import matplotlib; print(matplotlib.get_backend())").text == "module://matplotlib_inline.backend_inline\n"
         )
         below = {process.pid for process in live.descendants()}
-        live.run("import ringtree\nfrom ringtree.live.processes import launchers, warm\nserver = launchers.fork_server()")
-        said = live.run("print(type(server.process).__name__, server.process.pid, warm.FORK_SERVER in os.environ)").text
+        live.run("import ringtree\nfrom ringtree.live.processes import forks, launchers\nserver = launchers.fork_server()")
+        said = live.run("print(type(server.process).__name__, server.process.pid, forks.FORK_SERVER in os.environ)").text
         assert said == f"Inherited {below.pop()} False\n" and not below
         assert live.run("ranks = ringtree.start(2)").error is None
         assert live.run("%px rank").text == "[rank 0] 0\n[rank 1] 1\n"
@@ -96,13 +96,13 @@ def test_how_a_kernel_ended_is_known_and_nothing_is_left_of_it():
 
 def test_who_asks_and_goes_away_keeps_nobody_waiting_and_no_word_is_lost_on_it(capfd):
     with warm.kernels():
-        for said in (b"", b"\0", b"\0{"):
+        for said in (b"", b"\0", b"{"):
             with socket.socket(socket.AF_UNIX) as line:
                 line.connect(warm.address())
                 line.sendall(said)
         with socket.socket(socket.AF_UNIX) as line:
             line.connect(warm.address())
-            line.sendall(b"\0{}\n")  # and no streams with it
+            line.sendall(b'{"do": "fork", "number": 1, "files": 3}\n')  # and no streams with it
             assert line.recv(100) == b""
         with kernel() as live:
             assert live.run("print(1)").text == "1\n"

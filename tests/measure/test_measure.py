@@ -26,7 +26,7 @@ from ringtree.collectives import NAMES, call_names, find
 from ringtree.cost import Link
 from ringtree.errors import UsageError
 from ringtree.live.processes import launchers
-from ringtree.measure import buffers, logs, sweep, table, timing
+from ringtree.measure import buffers, crews, logs, progress, table, timing
 from ringtree.measure import call as calls
 from ringtree.theory import ALGORITHMS
 
@@ -38,7 +38,7 @@ QUICK = dict(budget=0.02, warmup=1)
 
 def played(dist):
     for bad in ({"sizes": []}, {"sizes": [0]}, {"sizes": [1.5]}, {"sizes": [8], "repeats": 0}):
-        with pytest.raises(ValueError, match="ping_pong got"):
+        with pytest.raises(UsageError, match="ping_pong got"):
             measure.ping_pong(**bad)
     return measure.ping_pong([1, 1000, 2**16], repeats=7, warmup=1, at_most=2**17)
 
@@ -56,7 +56,7 @@ def test_columns_of_rows():
     rows = [{"bytes": 1, "min": 0.5}, {"bytes": 2, "min": 0.75}]
     assert measure.column(rows, "min") == [0.5, 0.75]
     assert measure.column([], "min") == []
-    with pytest.raises(KeyError, match="bytes, min"):
+    with pytest.raises(UsageError, match="bytes, min"):
         measure.column(rows, "mean")
 
 
@@ -106,7 +106,7 @@ def test_results_are_exact_in_every_type_and_in_every_order(op, ranks):
         if op[0] == "b" and name in calls.FLOATING:
             continue
         kind = getattr(torch, calls.TYPES[name])
-        together = getattr(torch, calls.OPERATIONS[op][1])
+        together = getattr(torch, calls.OPERATIONS[op].function)
         for order in (terms, terms[::-1]):
             total = torch.tensor(order[0], dtype=kind)
             for each in order[1:]:
@@ -428,7 +428,7 @@ def test_on_gpus_ranks_say_which_and_buffers_live_there(alone, monkeypatch):
     monkeypatch.setattr(torch.cuda.nccl, "version", lambda: (2, 28, 9))
     call = calls.describe("all_reduce")
     assert timing._surroundings(call, None, None, None) == (dist, torch.device("cuda", 3))
-    attrs = sweep._provenance([sweep.where_it_runs()] * 8, 1, None)
+    attrs = crews._provenance([crews.where_it_runs()] * 8, 1, None)
     assert attrs["devices"] == ["NVIDIA H100"] * 8 and attrs["nccl"] == "2.28.9" and attrs["clock"] == "CUDA events"
     text = measure.table_text(table.frame([row(8, 1e-5)], attrs))
     assert "8 x NVIDIA H100" in text and "CPU" not in text
@@ -510,7 +510,7 @@ def test_results_are_exact_in_numbers_of_one_byte_too(dtype, op, ranks):
     for order in (terms, terms[::-1]):
         total = order[0]
         for each in order[1:]:
-            total = getattr(torch, calls.OPERATIONS[op][1])(total, each).to(kind).float()
+            total = getattr(torch, calls.OPERATIONS[op].function)(total, each).to(kind).float()
         assert torch.equal(total, expected)
     assert (
         buffers.SPOILED not in expected.tolist() and float(torch.tensor(buffers.SPOILED, dtype=kind)) not in expected.tolist()
@@ -544,7 +544,7 @@ def interruptible():
 
 def interrupting(monkeypatch, after, times):
     """The reader presses stop while size number `after` runs."""
-    call, seen = sweep.LiveRanks.call, []
+    call, seen = crews.LiveRanks.call, []
 
     def pressed(self, *arguments, **settings):
         seen.append(arguments)
@@ -557,7 +557,7 @@ def interrupting(monkeypatch, after, times):
                 gc.enable()
         return call(self, *arguments, **settings)
 
-    monkeypatch.setattr(sweep.LiveRanks, "call", pressed)
+    monkeypatch.setattr(crews.LiveRanks, "call", pressed)
 
 
 def test_an_interrupt_ends_after_the_size_that_runs_and_keeps_all(ranks, interruptible, monkeypatch, capsys):
@@ -666,7 +666,7 @@ class Terminal:
 
 def test_a_bar_in_a_terminal_names_the_size_and_is_wiped_off(ranks, monkeypatch):
     terminal = Terminal()
-    monkeypatch.setattr(sweep, "BAR_AFTER", 0)
+    monkeypatch.setattr(progress, "BAR_AFTER", 0)
     monkeypatch.setattr(sys, "stderr", terminal)
     measure.measure("all_reduce", sizes=[8, 4096], show=False, **QUICK)
     assert "all_reduce, 4 KiB" in terminal.written and "1/2" in terminal.written
@@ -679,7 +679,7 @@ def test_a_short_sweep_shows_no_bar_and_a_file_never_does(ranks, monkeypatch, ca
         patch.setattr(sys, "stderr", terminal)
         measure.measure("all_reduce", sizes=[8, 16], show=False, **QUICK)
     assert terminal.written == ""
-    monkeypatch.setattr(sweep, "BAR_AFTER", 0)
+    monkeypatch.setattr(progress, "BAR_AFTER", 0)
     measure.measure("all_reduce", sizes=[8, 16], show=False, **QUICK)
     assert capfd.readouterr().err == ""
 
@@ -690,7 +690,7 @@ def notebook():
 
     with kernel() as live:
         answer = live.run(
-            "import ringtree\nfrom ringtree import measure\nranks = ringtree.start(2)\nmeasure.sweep.BAR_AFTER = 0"
+            "import ringtree\nfrom ringtree import measure\nranks = ringtree.start(2)\nmeasure.progress.BAR_AFTER = 0"
         )
         assert answer.error is None, answer.traceback
         yield live
@@ -795,4 +795,4 @@ def test_ranks_say_on_how_many_cores_they_run():
 
 
 def where(dist):
-    return sweep.where_it_runs()
+    return crews.where_it_runs()

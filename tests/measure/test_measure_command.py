@@ -220,8 +220,8 @@ def test_what_cannot_be_asked_is_answered_in_one_line(given, sentence, capsys):
 
 
 def test_copies_that_a_launcher_starts_are_told_to_use_torchrun(monkeypatch, capsys):
-    for rank, size in command.LAUNCHERS:
-        for mine in "01":
+    for rank, size in command.LAUNCHERS.items():
+        for mine in "01" if size else "":
             with monkeypatch.context() as patch, pytest.raises(SystemExit) as caught:
                 patch.setenv(rank, mine)
                 patch.setenv(size, "8")

@@ -24,6 +24,7 @@ from ringtree.algorithms import (
     scatter_all_gather_broadcast,
 )
 from ringtree.cost import Link
+from ringtree.errors import UsageError
 from ringtree.simulated import simulate
 from ringtree.simulated.following import follow
 
@@ -176,10 +177,10 @@ def test_a_program_that_looks_at_its_numbers_is_refused():
         if flag.item() > 0:
             dist.send(tensor, 1) if rank == 0 else dist.recv(tensor, 0)
 
-    with pytest.raises(ValueError, match="depend on the numbers"):
+    with pytest.raises(UsageError, match="depend on the numbers"):
         follow(asking, ones(2, 2), LINK)
 
 
 def test_too_many_runs_are_refused():
-    with pytest.raises(ValueError, match="4,096 times, once for each chunk of each rank: give fewer ranks, or chunks="):
+    with pytest.raises(UsageError, match="4,096 times, once for each chunk of each rank: give fewer ranks, or chunks="):
         follow(ring_all_reduce, ones(64, 64), LINK)

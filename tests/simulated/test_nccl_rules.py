@@ -7,6 +7,7 @@ import torch
 from ringtree import Deadlock, ProgramError, algorithms, compute, simulate
 from ringtree.cost import Link
 from ringtree.data import recording
+from ringtree.errors import UsageError
 from ringtree.simulated.nccl_rules import RULES
 from ringtree.theory import ALGORITHMS
 
@@ -173,5 +174,5 @@ def test_overlapping_computing_with_collectives_is_allowed():
 
 
 def test_rules_that_are_none_are_refused():
-    with pytest.raises(ValueError, match='simulate got rules=.mpi.: give "gloo" or "nccl"'):
+    with pytest.raises(UsageError, match='simulate got rules=.mpi.: give "gloo" or "nccl"'):
         simulate(algorithms.ring_all_reduce, [torch.ones(4)] * 2, LINK, rules="mpi")

@@ -13,7 +13,7 @@ from helpers.collectives import collectives, expected_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ringtree import algorithms, calls
+from ringtree import algorithms, calls, compute
 from ringtree import collectives as collectives_table
 from ringtree.algorithms import ring_all_gather, ring_all_reduce, two_trees_all_reduce
 from ringtree.cost import Link, Machine
@@ -570,9 +570,9 @@ def test_a_collective_takes_its_arguments_as_torch_does():
         return x.item()
 
     assert run(program, 3).outputs == [6.0, 2.0, 6.0]
-    with pytest.raises(TypeError, match="all_reduce: got an unexpected keyword argument 'root'"):
+    with pytest.raises(ProgramError, match=r"rank 0: all_reduce: got an unexpected .* 'root'  \[<lambda>, line \d+: run\("):
         run(lambda dist: dist.all_reduce(torch.zeros(1), root=0), 2)
-    with pytest.raises(TypeError, match="scatter: missing a required argument: 'tensor'"):
+    with pytest.raises(ProgramError, match="scatter: missing a required argument: 'tensor'"):
         run(lambda dist: dist.scatter(src=0), 2)
 
 
@@ -582,6 +582,37 @@ def test_a_mistake_inside_a_collective_is_told_by_the_line_of_its_algorithm():
 
     with pytest.raises(ProgramError, match=r"\[mst_broadcast, line \d+: dist.send\(.*\[mst_broadcast, line \d+: dist.recv\("):
         run(program, 2)
+
+
+@pytest.mark.parametrize(
+    "call, said",
+    [
+        (
+            lambda dist: dist.all_reduce(torch.zeros(1), op="sum"),
+            "rank 0: all_reduce was given op='sum': give one of dist.ReduceOp",
+        ),
+        (
+            lambda dist: dist.send(torch.zeros(1), 1, tag=-1),
+            "rank 0: a message was given tag=-1: give a whole number, 0 or more",
+        ),
+        (lambda dist: compute("long"), "rank 0: compute got seconds='long': give how long it takes"),
+        (lambda dist: Sketch(8)[::2], "rank 0: a Sketch is cut into pieces without gaps"),
+    ],
+)
+def test_a_call_that_cannot_be_meant_is_one_line_with_the_programs_own(call, said):
+    with pytest.raises(ProgramError) as problem:
+        run(call, 2)
+    (line,) = problem.value._render_traceback_()
+    assert said in line and "[<lambda>, line" in line and "\n" not in line
+
+
+def test_what_a_program_raises_itself_stays_what_it_was():
+    def program(dist):
+        raise ValueError("mine")
+
+    with pytest.raises(ValueError, match="mine") as problem:
+        run(program, 2)
+    assert not isinstance(problem.value, ProgramError)
 
 
 def test_what_the_simulator_lacks_is_named():
@@ -704,8 +735,8 @@ def test_a_message_has_no_gaps_in_memory(sender, said):
 @pytest.mark.parametrize(
     "operations, said",
     [
-        (lambda dist, x: [dist.P2POp(dist.send, x, 1)], "rank 0 gives P2POp send: give it dist.isend or dist.irecv"),
-        (lambda dist, x: [dist.P2POp("isend", x, 1)], "rank 0 gives P2POp 'isend': give it dist.isend or dist.irecv"),
+        (lambda dist, x: [dist.P2POp(dist.send, x, 1)], "rank 0 gives P2POp send: give it isend or irecv of the object"),
+        (lambda dist, x: [dist.P2POp("isend", x, 1)], "rank 0 gives P2POp 'isend': give it isend or irecv of the object"),
         (lambda dist, x: [], "rank 0 gives batch_isend_irecv an empty list: give it a list of one or more dist.P2POp"),
         (lambda dist, x: dist.P2POp(dist.isend, x, 1), "batch_isend_irecv a tuple: give it a list of one or more dist.P2POp"),
         (lambda dist, x: [dist.isend], "rank 0 gives batch_isend_irecv a list with a method: give it a list of dist.P2POp"),

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from ringtree import data, theory
 from ringtree.cost import Link
+from ringtree.errors import UsageError
 
 SIZES = 2.0 ** np.arange(27)
 
@@ -135,9 +136,9 @@ def test_misses_are_signed_and_relative():
 @pytest.mark.parametrize(
     "sizes, times, sentence",
     [
-        ([1, 2, 3], [1, 2], "got 3 sizes and 2 times"),
-        ([], [], "got 0 different sizes; a line needs at least 2"),
-        ([8, 8, 8], [1, 2, 3], "got 1 different sizes"),
+        ([1, 2, 3], [1, 2], "given 3 sizes and 2 times"),
+        ([], [], "given 0 different sizes: a line needs at least 2"),
+        ([8, 8, 8], [1, 2, 3], "given 1 different sizes"),
         ([1, 2], [1, np.nan], "not a finite number"),
         ([1, np.inf], [1, 2], "not a finite number"),
         ([1, 2], [1, 0], "the time at 2 bytes is 0 s"),
@@ -146,24 +147,24 @@ def test_misses_are_signed_and_relative():
     ],
 )
 def test_unusable_points_are_refused_in_one_sentence(fitting, sizes, times, sentence):
-    with pytest.raises(ValueError, match=sentence) as error:
+    with pytest.raises(UsageError, match=sentence) as error:
         fitting(sizes, times)
     assert "\n" not in str(error.value)
 
 
 def test_two_lines_need_four_sizes():
-    with pytest.raises(ValueError, match="2 lines need at least 4"):
+    with pytest.raises(UsageError, match="2 lines need at least 4"):
         theory.fit_lines([1, 2, 4], [1, 2, 3], 2)
 
 
 @pytest.mark.parametrize("count", [0, -1, 1.5, "2", True])
 def test_a_count_of_lines_is_a_whole_number(count):
-    with pytest.raises(ValueError, match="count"):
+    with pytest.raises(UsageError, match="count"):
         theory.fit_lines(SIZES, SIZES + 1, count)
 
 
 def test_a_prediction_needs_a_link():
-    with pytest.raises(ValueError, match="no link"):
+    with pytest.raises(UsageError, match="no link"):
         theory.fastest([], [1])
 
 

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 from ringtree import data, theory
+from ringtree.errors import UsageError
 from ringtree.theory import nccl
 from ringtree.theory.model import Model, Protocol
 
@@ -73,7 +74,7 @@ def test_nine_of_ten_measurements_lie_in_the_interval_of_nine_tenths():
         assert (low < high).all()
         inside += list((low <= rows.time) & (rows.time <= high))
     assert np.mean(inside) > 0.8
-    with pytest.raises(ValueError, match="interval got 'all_to_all': an interval comes from a closed form"):
+    with pytest.raises(UsageError, match="interval got 'all_to_all', which has no closed form: give one of"):
         fitted.interval("all_to_all", [16], 16, 4)
 
 
@@ -214,13 +215,13 @@ BACK_TO_BACK = {"collective": "broadcast", "ranks": 16, "nodes": 4, "size": SIZE
 @pytest.mark.parametrize("collective", ["broadcast", "reduce"])
 def test_what_was_timed_back_to_back_while_its_root_runs_ahead_is_refused_a_latency(collective):
     samples = pd.DataFrame({**BACK_TO_BACK, "collective": collective})
-    with pytest.raises(ValueError, match=f"the samples of {collective} do not say how they were timed"):
+    with pytest.raises(UsageError, match=f"the samples of {collective} do not say how they were timed"):
         theory.fit_machine(samples)
-    with pytest.raises(ValueError, match="timed back to back; leave them out: .* the root runs ahead"):
+    with pytest.raises(UsageError, match="timed back to back, so leave them out: .* the root runs ahead"):
         theory.fit_machine(samples.assign(back_to_back=True))
     for tool in ("nccl-tests", "rccl-tests"):
         samples.attrs["tool"] = tool
-        with pytest.raises(ValueError, match="timed back to back"):
+        with pytest.raises(UsageError, match="timed back to back"):
             theory.fit_machine(samples)
 
 
@@ -250,40 +251,40 @@ GOOD = {"collective": "all_reduce", "ranks": 4, "size": SIZES, "time": 1e-6 * SI
         ({"nodes": 3}, "not a multiple of its nodes"),
         ({"size": SIZES[::-1]}, "sizes out of order: 67108864 bytes comes after"),
         ({"size": [8] * len(SIZES)}, "sizes out of order: 8 bytes comes after"),
-        ({"collective": "all_shout"}, "'all_shout'; give one of broadcast, reduce, all_gather"),
-        ({"algorithm": "star"}, "'star'; give one of ring, tree"),
+        ({"collective": "all_shout"}, "'all_shout': give one of broadcast, reduce, all_gather"),
+        ({"algorithm": "star"}, "'star': give one of ring, tree"),
     ],
 )
 def test_samples_that_cannot_be_fitted_are_refused_in_one_sentence(change, sentence):
     for fitting in (theory.fit_machine, theory.held_out):
-        with pytest.raises(ValueError, match=sentence) as error:
+        with pytest.raises(UsageError, match=sentence) as error:
             fitting(pd.DataFrame({**GOOD, **change}))
         assert "\n" not in str(error.value)
 
 
 def test_too_few_points_are_refused():
     few = pd.DataFrame(GOOD)[:3]
-    with pytest.raises(ValueError, match="got 3 different sizes; fitting a machine needs at least 4"):
+    with pytest.raises(UsageError, match="given 3 different sizes: give at least 4"):
         theory.fit_machine(few)
-    with pytest.raises(ValueError, match="no samples"):
+    with pytest.raises(UsageError, match="no samples"):
         theory.fit_machine([])
-    with pytest.raises(ValueError, match="no column collective, ranks"):
+    with pytest.raises(UsageError, match="no column collective, ranks"):
         theory.fit_machine(pd.DataFrame({"size": SIZES, "time": SIZES}))
 
 
 def test_one_world_cannot_be_left_out():
-    with pytest.raises(ValueError, match="one world size, 4 ranks"):
+    with pytest.raises(UsageError, match="one world size, 4 ranks"):
         theory.held_out(pd.DataFrame(GOOD))
 
 
 @pytest.mark.parametrize("count", [0, 4, 1.5, "two"])
 def test_there_are_one_two_or_three_protocols(count):
-    with pytest.raises(ValueError, match="give 1, 2 or 3"):
+    with pytest.raises(UsageError, match="give 1, 2 or 3"):
         theory.fit_machine(pd.DataFrame(GOOD), count)
 
 
 def test_what_is_left_out_is_a_world_or_a_size():
-    with pytest.raises(ValueError, match="by='moon'"):
+    with pytest.raises(UsageError, match="by='moon'"):
         theory.held_out(pd.DataFrame(GOOD), by="moon")
 
 
@@ -293,5 +294,5 @@ def test_rows_of_no_bytes_are_left_out_of_a_fit():
     with_nothing = pd.concat([nothing, samples]).sort_values(["ranks", "size"], ignore_index=True)
     fitted, as_before = (theory.fit_machine(each, protocols=1) for each in (with_nothing, samples))
     assert fitted.model == as_before.model
-    with pytest.raises(ValueError, match="all samples have 0 bytes"):
+    with pytest.raises(UsageError, match="all samples have 0 bytes"):
         theory.fit_machine(nothing)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from ringtree.algorithms import mst_broadcast, pairwise_all_to_all, rabenseifner_all_reduce, ring_all_reduce
 from ringtree.cost import Link
+from ringtree.errors import UsageError
 from ringtree.theory import cost_of, textbook_time
 from ringtree.theory.model import COLLECTIVES, Model, Protocol, closed_form, ring_share
 
@@ -119,7 +120,7 @@ def test_a_programs_options_reach_it():
     assert model.time(mst_broadcast, 1024, 4, root=3)[0] == model.time(mst_broadcast, 1024, 4, root=0)[0]
     with pytest.raises(TypeError, match="no_such"):
         model.time(mst_broadcast, 1024, 4, no_such=3)
-    with pytest.raises(ValueError, match="only a rank program"):
+    with pytest.raises(UsageError, match="only a rank program"):
         model.time("all_reduce", 1024, 4, root=3)
 
 
@@ -153,6 +154,6 @@ def test_a_rings_share_is_busbw_over_algbw(collective, share):
     ],
 )
 def test_impossible_questions_are_refused_in_one_sentence(call, sentence):
-    with pytest.raises(ValueError, match=sentence) as error:
+    with pytest.raises(UsageError, match=sentence) as error:
         call(Model((QUICK,)))
     assert "\n" not in str(error.value)

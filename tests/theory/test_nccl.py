@@ -406,7 +406,7 @@ def test_bad_input_gets_one_sentence(call, sentence):
 
 
 def test_an_unknown_run_is_answered_with_the_nearest_names():
-    with pytest.raises(KeyError, match="h200_p8"):
+    with pytest.raises(UsageError, match="h200_p8"):
         nccl.judge("h200")
 
 

@@ -5,6 +5,7 @@ import pytest
 
 from ringtree import data
 from ringtree.collectives import bus_factor
+from ringtree.errors import UsageError
 
 
 def test_there_are_33_runs_each_with_its_source():
@@ -94,9 +95,9 @@ def test_the_readers_copy_is_her_own():
 
 def test_an_unknown_run_is_answered_with_the_nearest_names():
     for ask in (data.run, data.sweep):
-        with pytest.raises(KeyError, match="h200_p8"):
+        with pytest.raises(UsageError, match="h200_p8"):
             ask("h200")
-        with pytest.raises(KeyError, match="data.runs"):
+        with pytest.raises(UsageError, match="data.runs"):
             ask("no such thing at all")
 
 
@@ -117,5 +118,5 @@ def test_without_names_all_runs_are_sampled():
 
 
 def test_a_sample_of_no_run_names_the_nearest():
-    with pytest.raises(KeyError, match="v100_n4_p16"):
+    with pytest.raises(UsageError, match="v100_n4_p16"):
         data.samples("v100_n4_p17")

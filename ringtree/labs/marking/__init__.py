@@ -11,7 +11,8 @@ verdict as JSON. The process that marks reads at most 100 kB of it, holds it aga
     cells         runs the learner's cells
     verdict       how a verdict is made in the sandbox, and how it is read outside
     autograding   the same for nbgrader
-    collecting    nbgrader's exchange: submissions are taken over as files with plain text, and no more
+    collecting    nbgrader's exchange: which submissions are taken over
+    rebuilding    of a submission only the code is kept, and of its outputs only text and pictures
 
 A mark is as honest as its learner: the answer shares its process with the check, so an answer that is written to cheat can
 read the hidden cases and write its own verdict, as in any nbgrader course. The sandbox holds what a submission can do to

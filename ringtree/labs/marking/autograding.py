@@ -1,11 +1,11 @@
 """For nbgrader's autograde: a submission is executed for what its learner is shown, and marked in the sandbox.
 
-`labs/nbgrader_config.py` puts three preprocessors among nbgrader's own: `Restore` before the cells are compared with the
-source's, `ExecuteForFeedback` where notebooks are executed, `WriteMarks` behind it. Nothing that the grading kernel prints
-or raises is a mark.
+`labs/nbgrader_config.py` puts three preprocessors among nbgrader's own: `Restore` before all others, `ExecuteForFeedback` where
+notebooks are executed, `WriteMarks` behind it. Nothing that the grading kernel prints or raises is a mark.
 """
 
 import contextlib
+import copy
 import json
 import os
 import re
@@ -26,6 +26,7 @@ from nbgrader.preprocessors import Execute, NbGraderPreprocessor
 from traitlets import Float, Integer, List, Unicode
 
 from ringtree.errors import UsageError
+from ringtree.labs.marking.rebuilding import keep_plain, rebuilt
 from ringtree.labs.release import CHECK
 from ringtree.live.processes import sockets
 
@@ -33,31 +34,23 @@ MARKED = "RINGTREE_GRADING"  # in the environment of all that a grading kernel s
 
 
 class Restore(NbGraderPreprocessor):
-    """What a cell is to nbgrader stands in the gradebook, and a learner cannot change it; it is put back here."""
+    """Rebuild a submission from the release: what a cell is to nbgrader, a learner cannot change."""
+
+    release = Unicode("release", help="The folder, seen from the course's, with what learners were given.").tag(config=True)
 
     def preprocess(self, nb, resources):
         told = resources["nbgrader"]
-        place = told["notebook"], told["assignment"]
-        with Gradebook(told["db_url"]) as gradebook:
-            notebook = gradebook.find_notebook(*place)
-            sources = {cell.name: cell for cell in notebook.source_cells}  # each for one cell, the first of its name
-            graded = {cell.name: cell.max_score for cell in notebook.grade_cells}
-            solutions = {cell.name for cell in notebook.solution_cells}
-            for cell in nb.cells:
-                name = cell.metadata.pop("nbgrader", {}).get("grade_id")
-                if name in sources:
-                    cell.metadata["nbgrader"] = _about(sources.pop(name), graded.get(name), name in solutions)
-        return nb, resources
-
-
-def _about(source, points, solution):
-    about = {"schema_version": 3, "grade_id": source.name, "locked": source.locked, "solution": solution, "task": False}
-    about |= {"checksum": source.checksum, "cell_type": source.cell_type, "grade": points is not None}
-    return about if points is None else about | {"points": points}
+        given = Path(self.release, told["assignment"], f"{told['notebook']}.ipynb")
+        if not given.is_file():
+            raise UsageError(f"there is no {given}: run `nbgrader generate_assignment {told['assignment']}` first")
+        return rebuilt(nb, nbformat.read(given, as_version=4)), resources
 
 
 class ExecuteForFeedback(Execute):
-    """Execute the notebook; however that ends, its marks are made in the sandbox. Nothing that it started is left."""
+    """Execute the notebook; however that ends, its marks are made in the sandbox. Nothing that it started is left.
+
+    What it printed and drew is kept as text and pictures, and nothing else that its kernel sent.
+    """
 
     enclose = List(Unicode(), help="The words of a command by which the kernel is started, as for WriteMarks.").tag(config=True)
     most_output = Integer(200_000, help="Of all cells, in characters; what comes after it is left out.").tag(config=True)
@@ -66,6 +59,7 @@ class ExecuteForFeedback(Execute):
         mark = uuid.uuid4().hex
         before, os.environ[MARKED] = os.environ.get(MARKED), mark
         self._left = self.most_output
+        about = copy.deepcopy([nb.metadata, *(cell.metadata for cell in nb.cells)])
         try:
             with tempfile.TemporaryDirectory(
                 prefix="kernel-", dir=sockets.parent(), ignore_cleanup_errors=True
@@ -79,6 +73,10 @@ class ExecuteForFeedback(Execute):
             if before is not None:
                 os.environ[MARKED] = before
             _end(mark)
+            nb.metadata, *of_cells = about
+            for cell, cell.metadata in zip(nb.cells, of_cells):
+                if cell.cell_type == "code":
+                    keep_plain(cell)
 
     def create_kernel_manager(self):
         if self.enclose:

@@ -1,4 +1,4 @@
-"""For nbgrader's exchange: what learners have put there is taken over as plain files of their own, and as nothing else.
+"""For nbgrader's exchange: of what learners have put there, their own notebooks' code is taken over, and nothing else.
 
 nbgrader's own `collect` follows links, so that a submission may have the teacher's files copied into it, which feedback
 then gives away; it takes a submission for whoever its name says; and one bad name keeps it from collecting any.
@@ -14,10 +14,13 @@ from collections import defaultdict
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import nbformat
 from nbgrader.api import Gradebook, MissingEntry
 from nbgrader.exchange.default import ExchangeCollect
 from nbgrader.utils import parse_utc
 from traitlets import Integer
+
+from ringtree.labs.marking.rebuilding import rebuilt
 
 TIME_OF = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+ UTC"
 NAME = re.compile(rf"(?P<who>[\w.@-]+)\+(?P<assignment>[^+]+)\+(?P<time>{TIME_OF})\+[\w-]+", re.ASCII)
@@ -29,7 +32,7 @@ class Refused(Exception):
 
 
 class CollectOwn(ExchangeCollect):
-    """`nbgrader collect`, of what each learner has submitted as themselves: the notebooks of the assignment, as they are."""
+    """`nbgrader collect`, of what each learner has submitted as themselves: the assignment's notebooks, with their code."""
 
     most = Integer(10_000_000, help="Bytes that a notebook may have.").tag(config=True)
     most_told = Integer(10, help="Of one learner's submissions that are not taken; the others are counted.").tag(config=True)
@@ -47,7 +50,7 @@ class CollectOwn(ExchangeCollect):
     def _take_over(self, inbound, into):
         """One submission of each learner: who submits ten thousand has one copied, and fills nobody's disk."""
         release = Path(self.root, self.coursedir.course_id, "outbound", self.coursedir.assignment_id)
-        wanted = [path.name for path in release.glob("*.ipynb")]
+        wanted = {path.name: nbformat.read(path, as_version=4) for path in release.glob("*.ipynb")}
         due = self._due()
         for owner, found in _by_owner(inbound, self.coursedir.assignment_id).items():
             # Newest first; and where nbgrader is to prefer what came in time, whatever came late after that.
@@ -107,7 +110,7 @@ class CollectOwn(ExchangeCollect):
             if not present:
                 raise Refused(f"it has none of {', '.join(wanted)}")
             for name in present:
-                yield name, _content(folder, name, owner, self.most)
+                yield name, _rebuilt(name, _content(folder, name, owner, self.most), wanted[name])
 
 
 def _by_owner(inbound, assignment):
@@ -151,6 +154,13 @@ def _content(folder, name, owner, most):
             if len(data) <= most:  # it may have grown
                 return data
         raise Refused(f"its {name} has more than {most} bytes")
+
+
+def _rebuilt(name, data, release):
+    try:
+        return nbformat.writes(rebuilt(nbformat.reads(data.decode(), as_version=4), release)).encode()
+    except Exception as error:  # any that nbformat has for text that is not a notebook
+        raise Refused(f"its {name} cannot be read as a notebook ({type(error).__name__})") from None
 
 
 def _name_of(user):

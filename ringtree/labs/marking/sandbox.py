@@ -14,8 +14,10 @@ import time
 import psutil
 
 from ringtree.labs.marking.verdict import MOST
+from ringtree.live.processes import asking
 
 KEPT = "PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "VIRTUAL_ENV", "LANG", "LC_ALL"  # of the environment
+NOT_STARTED = "the sandbox did not start: check that `python -c 'import ringtree.labs'` works"
 BEGINNING = 60.0  # seconds until the first process has imported everything
 
 
@@ -31,7 +33,7 @@ class Sandbox:
 
     def __enter__(self):
         self._folder = tempfile.TemporaryDirectory(prefix="ringtree-sandbox-", ignore_cleanup_errors=True)
-        self._process, self._own = None, ()
+        self._process, self._nursery, self._own = None, None, ()
         return self
 
     def __exit__(self, *_):
@@ -39,7 +41,7 @@ class Sandbox:
             end_below(self._process)
             self._process.kill()
             self._process.wait()
-            self._control.close()
+            self._nursery.close()
         self._folder.cleanup()
 
     def ask(self, request, until):
@@ -51,8 +53,8 @@ class Sandbox:
             self._start()
         ours, theirs = socket.socketpair()
         with ours:
-            with theirs, contextlib.suppress(OSError):  # if the nursery has just died, our end of the pair closes
-                socket.send_fds(self._control, [b"n"], [theirs.fileno()])
+            with theirs, contextlib.suppress(RuntimeError):  # if the nursery has just died, our end of the pair closes
+                self._nursery.ask("fork", max(0.0, until - time.monotonic()), files=[theirs.fileno()])
             try:
                 return _answer(ours, json.dumps(request).encode(), until)
             finally:
@@ -65,26 +67,21 @@ class Sandbox:
             end_below(psutil.Process(), but=self._own)
 
     def _start(self):
-        self._control, theirs = socket.socketpair()
-        with theirs:
-            home = self._folder.name
-            threads = {f"{name}_NUM_THREADS": "1" for name in ("OMP", "OPENBLAS", "MKL")}
-            environment = {name: os.environ[name] for name in KEPT if name in os.environ} | threads
-            environment |= {"HOME": home, "TMPDIR": home, "MPLBACKEND": "agg", "CUDA_VISIBLE_DEVICES": ""}
-            nothing = subprocess.DEVNULL
-            self._process = subprocess.Popen(
-                [*self._enclose, sys.executable, "-m", "ringtree.labs.marking.nursery", str(theirs.fileno())],
-                pass_fds=[theirs.fileno()],
-                env=environment,
-                cwd=home,
-                start_new_session=True,
-                stdin=nothing,
-                stdout=nothing,
-                stderr=nothing,
-            )
-        self._control.settimeout(BEGINNING)
-        if self._control.recv(1) != b"r":
-            raise RuntimeError("the sandbox did not start: check that `python -c 'import ringtree.labs'` works")
+        if self._process is not None:
+            self._nursery.close()
+        home = self._folder.name
+        threads = {f"{name}_NUM_THREADS": "1" for name in ("OMP", "OPENBLAS", "MKL")}
+        environment = {name: os.environ[name] for name in KEPT if name in os.environ} | threads
+        environment |= {"HOME": home, "TMPDIR": home, "MPLBACKEND": "agg", "CUDA_VISIBLE_DEVICES": ""}
+        self._process, line = asking.start(
+            *(*self._enclose, sys.executable, "-m", "ringtree.labs.marking.nursery"),
+            **dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL),
+            env=environment,
+            cwd=home,
+        )
+        self._nursery = asking.Asker(line, NOT_STARTED)
+        if self._nursery.answer(patience=BEGINNING) is None:
+            raise RuntimeError(NOT_STARTED)
         enclosed = psutil.Process(self._process.pid).children() if self._enclose else []
         self._own = [self._process.pid, *(each.pid for each in enclosed)]
 

@@ -9,7 +9,8 @@ from pathlib import Path
 from jsonschema import Draft7Validator
 
 from ringtree.errors import UsageError
-from ringtree.labs.judging import judge, told
+from ringtree.labs.error_text import error_text
+from ringtree.labs.judging import judge
 from ringtree.labs.lab import module_of
 from ringtree.labs.marking.cells import run_cells
 from ringtree.labs.patches import put_back
@@ -47,13 +48,13 @@ def verdict_on(lab, name, cells, hidden, seconds, a_cell):
     try:
         found = judge(name, names[name], exercise, seconds)
     except KeyboardInterrupt as error:  # raised by the answer: here is no keyboard
-        return _verdict(0, f"{name}: {told(name, error)}")
+        return _verdict(0, f"{name}: {error_text(name, error)}")
     except Exception as error:  # an answer of a kind for which the check was not made, or no memory left
-        return _verdict(0, f"{name} could not be checked ({told(name, error)}).")
-    if found.wrong:
-        return _verdict(0, found.wrong)
+        return _verdict(0, f"{name} could not be checked ({error_text(name, error)}).")
+    if found.fault:
+        return _verdict(0, found.fault)
     reached = f", and {exercise.levels[found.level - 1].name}" if found.level else ""
-    return _verdict(1 + found.level, f"{name} is right{reached}. {found.more}".strip())
+    return _verdict(1 + found.level, f"{name} is right{reached}. {found.next_level}".strip())
 
 
 def _verdict(points, says):

@@ -1,16 +1,16 @@
 """A slow link, emulated live between the ranks of one host.
 
 The ranks of a laptop share its cores and its memory, so what one times there is
-the cores, not a link.  `emulate(dist, link)` puts a link of your choice between
+the cores, not a link. `emulate(dist, link)` puts a link of your choice between
 them: every message takes at least the α + nβ of that link, and the ranks are
-free to compute meanwhile.  What you see is an *emulated link*, and every picture
+free to compute meanwhile. What you see is an *emulated link*, and every picture
 and line that comes from it says so.
 
-How it works.  Each rank tells a referee (a thread of rank 0) what it wants to
-send and receive, and when.  The referee pairs sends with receives and books the
-sender's port out and the receiver's port in for α + nβ.  Both ranks learn the
+How it works. Each rank tells a referee (a thread of rank 0) what it wants to
+send and receive, and when. The referee pairs sends with receives and books the
+sender's port out and the receiver's port in for α + nβ. Both ranks learn the
 end of the booking, move the bytes over Gloo, and report the message as complete
-when that moment has come.  All of this happens in threads of their own, so that
+when that moment has come. All of this happens in threads of their own, so that
 messages make progress while the program computes.
 """
 
@@ -24,7 +24,6 @@ import socket
 import threading
 import time
 import weakref
-from dataclasses import dataclass
 from multiprocessing import connection
 from pathlib import Path
 
@@ -32,17 +31,23 @@ import torch
 
 from ringtree import algorithms, calls, computing
 from ringtree.collectives import call_names
+from ringtree.cost import Link
+from ringtree.errors import UsageError
+from ringtree.given import a, takes
 from ringtree.live.link.referee import Referee, send_at_once
-from ringtree.live.link.streams import Members, Stream, StreamWork
-from ringtree.live.reports.works import waiting
+from ringtree.live.link.streams import Stream, StreamWork
+from ringtree.live.reports.works import wait_open, waiting
+from ringtree.speaks import Among, Speaks
 
 __all__ = ["emulate", "EmulatedLink", "EmulatedWork"]
 
 
+@takes(link=a(Link, words="a Link"))
 def emulate(dist, link):
-    """Put `link` between the live ranks; every rank calls this.
+    """Put `link` between the live ranks; every rank calls this. From then on `ringtree.compute` on this rank lasts as
+    long as it says, on whatever link it stands, until every emulated link of this rank is gone.
 
-    dist: `torch.distributed`, initialised.  link: anything with `time(nbytes)` in
+    dist: `torch.distributed`, initialised. link: anything with `time(nbytes)` in
     seconds, such as `ringtree.Link(alpha, beta)`; a message takes the time
     of its *sender's* link.
 
@@ -54,33 +59,23 @@ def emulate(dist, link):
 
     A message starts when its sender and its receiver are both there, the sender's
     port out is free and the receiver's port in is free: a rank sends one message
-    and receives one message at a time, both at once.  It is complete α + nβ later
-    (never sooner), and until then the receiver's buffer is untouched.  Whoever is
+    and receives one message at a time, both at once. It is complete α + nβ later
+    (never sooner), and until then the receiver's buffer is untouched. Whoever is
     ready first takes the ports first; a message that fits into an earlier gap takes
-    the gap.  A blocking send is a rendezvous.  `barrier` costs nothing on the link.
-    `ringtree.compute` lasts on such ranks as long as it says.
+    the gap. A blocking send is a rendezvous. `barrier` costs nothing on the link.
 
     Only sensible for links with an α of a millisecond or so: the bookkeeping takes
-    a few tenths of a millisecond a message, which a longer α hides.  A β below that
+    a few tenths of a millisecond a message, which a longer α hides. A β below that
     of the host's own memory (about 1 ns a byte) cannot be kept either.
 
     Raises RuntimeError where the ranks are not all on one host.
     """
-    return EmulatedLink(_wire(dist), link)
+    made = EmulatedLink(_wire(dist), link)
+    computing.lasting(made)
+    return made
 
 
-@dataclass(frozen=True)
-class _Operation:
-    """One entry of a batch: what `dist.P2POp` makes."""
-
-    op: object
-    tensor: torch.Tensor
-    peer: int
-    group: object
-    tag: int
-
-
-class EmulatedLink:
+class EmulatedLink(Speaks):
     """Speaks like `torch.distributed`; made by `emulate`."""
 
     ReduceOp = torch.distributed.ReduceOp
@@ -88,7 +83,6 @@ class EmulatedLink:
     def __init__(self, wire: _Wire, link):
         self._wire = wire
         self.link = link
-        computing.lasting(self)
 
     @property
     def label(self) -> str:
@@ -107,46 +101,22 @@ class EmulatedLink:
     def get_process_group_ranks(self, group=None) -> list[int]:
         return list(range(self._wire.size)) if group is None else self._wire.dist.get_process_group_ranks(group)
 
-    def get_global_rank(self, group, group_rank) -> int:
-        return self.get_process_group_ranks(group)[group_rank]
-
     def new_group(self, ranks=None, **options):
         """As torch's: every rank calls it, in the same order."""
         return self._wire.dist.new_group(ranks, **options)
 
-    def isend(self, tensor, dst=None, group=None, tag=0, group_dst=None) -> EmulatedWork:
-        """Start sending; leave `tensor` alone until the returned work is complete."""
-        peer = self._peer("dst", dst, group, group_dst)
-        work = EmulatedWork(self._wire.rank, peer, _tag(group, tag), tensor, sends=True)
-        self._wire.post(work, self.link.time(work.nbytes))
-        return work
+    def _begin(self, name, entries) -> list[EmulatedWork]:
+        """Start these messages together; one work for each."""
+        works = []
+        for sends, tensor, peer, lane in entries:
+            src, dst = (self._wire.rank, peer) if sends else (peer, self._wire.rank)
+            work = EmulatedWork(src, dst, lane if isinstance(lane, int) else "{}: {}".format(*lane), tensor, sends)
+            self._wire.post(work, self.link.time(work.nbytes) if sends else 0.0)
+            works.append(work)
+        return works
 
-    def irecv(self, tensor, src=None, group=None, tag=0, group_src=None) -> EmulatedWork:
-        """Start receiving; read `tensor` only after the returned work is complete."""
-        peer = self._peer("src", src, group, group_src)
-        work = EmulatedWork(peer, self._wire.rank, _tag(group, tag), tensor, sends=False)
-        self._wire.post(work)
-        return work
-
-    def send(self, tensor, dst=None, group=None, tag=0, group_dst=None) -> None:
-        """Send and wait until the message has arrived."""
-        self.isend(tensor, dst, group, tag, group_dst).wait()
-
-    def recv(self, tensor, src=None, group=None, tag=0, group_src=None) -> int:
-        """Receive and wait until the message has arrived; returns the sender's rank."""
-        work = self.irecv(tensor, src, group, tag, group_src)
-        work.wait()
-        return work.src
-
-    def P2POp(self, op, tensor, peer, group=None, tag=0) -> _Operation:
-        """An entry for `batch_isend_irecv`: `op` is this link's `isend` or `irecv`."""
-        if op not in (self.isend, self.irecv):
-            raise ValueError(f"P2POp was given {op!r}; on an emulated link give it that link's own isend or irecv.")
-        return _Operation(op, tensor, peer, group, tag)
-
-    def batch_isend_irecv(self, operations) -> list[EmulatedWork]:
-        """Start all the sends and receives together; one work for each, in their order."""
-        return [each.op(each.tensor, each.peer, each.group, each.tag) for each in operations]
+    def _key(self, group):
+        return group.group_name
 
     def collective(self, function: str, args, kwargs, over=None):
         """Run a collective of torch.distributed as messages; returns its work where it was called with async_op=True.
@@ -160,7 +130,7 @@ class EmulatedLink:
             return None
         ranks = self.get_process_group_ranks(group)
         asked.refuse(mine, ranks)
-        members = Members(over or self, group)
+        members = Among(ranks, mine, None if group is None else group.group_name, (over or self)._begin)
 
         def call():
             if asked.row.before == "nothing" and group is None:
@@ -172,8 +142,8 @@ class EmulatedLink:
         work = StreamWork(call, asked, ranks, name)
         stream = self._wire.streams.get(name)
         if not asked.async_op and not (stream and stream.busy):
-            waits_for = work.waits_for  # noqa: F841 - the stuck report reads this in the frame
-            call()
+            with wait_open(work.waiting):
+                call()
             return None
         if stream is None:
             stream = self._wire.streams[name] = Stream(f"emulated link, collectives of {name}")
@@ -186,7 +156,7 @@ class EmulatedLink:
     def all_gather_object(self, object_list, obj, group=None) -> None:
         """Every rank's `obj`, on every rank: for results and notes. Does not pass over the link."""
         if group is not None:
-            raise ValueError("On an emulated link objects go to the whole world: leave group= out.")
+            raise ValueError("an emulated link sends objects to the whole world: leave group= out")
         self._wire.all_gather_object(object_list, obj)
 
     def __getattr__(self, name):
@@ -195,29 +165,18 @@ class EmulatedLink:
             f"collectives {', '.join(call_names())}."
         )
 
-    def _peer(self, argument: str, peer, group, group_peer) -> int:
-        if group_peer is not None:
-            if peer is not None:
-                raise ValueError(f"A message was given {argument}= and group_{argument}=: give one of them.")
-            peer = self.get_global_rank(group, group_peer)
-        rank, size = self._wire.rank, self._wire.size
-        if isinstance(peer, int) and 0 <= peer < size and peer != rank:
-            return peer
-        what = "its own rank" if peer == rank else repr(peer)
-        raise ValueError(f"Rank {rank} gave {argument}={what}; expected another rank, from 0 to {size - 1}.")
-
 
 class EmulatedWork:
     """A message under way, as `isend` and `irecv` return it.
 
-    src, dst, tag, nbytes: which message.  posted: when this rank asked for it; start,
-    end: when it has its ports, None until they are booked.  Seconds on the host's
+    src, dst, tag, nbytes: which message. posted: when this rank asked for it; start,
+    end: when it has its ports, None until they are booked. Seconds on the host's
     monotonic clock.
     """
 
     def __init__(self, src: int, dst: int, tag: int | str, tensor: torch.Tensor, sends: bool):
         if not isinstance(tensor, torch.Tensor) or not tensor.is_contiguous():
-            raise ValueError(f"A message from rank {src} to rank {dst} needs a contiguous tensor: call .contiguous() first.")
+            raise ValueError(f"a message from rank {src} to rank {dst} needs a contiguous tensor: call .contiguous() first")
         self.src, self.dst, self.tag, self.sends = src, dst, tag, sends
         self.nbytes = tensor.numel() * tensor.element_size()
         self.posted = self.start = self.end = None
@@ -228,11 +187,12 @@ class EmulatedWork:
         self._error = None
 
     def wait(self, timeout=None) -> bool:
-        """Wait until the message has arrived.  timeout: a timedelta, or None for ever."""
-        # The stuck report reads this in the frame.
-        waits_for = waiting("wait", *(("send", [self.dst]) if self.sends else ("recv", [self.src])))
-        if not self._done.wait(None if timeout is None else timeout.total_seconds()):
-            raise RuntimeError(f"{waits_for['direction']} with rank {waits_for['peers'][0]} was not complete within {timeout}.")
+        """Wait until the message has arrived. timeout: a timedelta, or None for ever."""
+        direction, peer = ("send", self.dst) if self.sends else ("recv", self.src)
+        with wait_open(waiting("wait", direction, [peer])):
+            done = self._done.wait(None if timeout is None else timeout.total_seconds())
+        if not done:
+            raise RuntimeError(f"{direction} with rank {peer} was not complete within {timeout}")
         if self._error:
             raise RuntimeError(self._error)
         return True
@@ -259,7 +219,7 @@ _wires: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
 def _wire(dist) -> _Wire:
     """The wire under the current process group, laid once: its ports are shared by all links."""
     if not dist.is_initialized():
-        raise RuntimeError("emulate() needs live ranks: torch.distributed is not initialised here.")
+        raise UsageError("emulate() runs on live ranks, and here is no process group: call it in a %%px cell")
     world = dist.group.WORLD
     if world not in _wires:
         _wires[world] = _Wire(dist)
@@ -296,9 +256,9 @@ class _Wire:
         strangers = [rank for rank, host in enumerate(hosts) if host != hosts[0]]
         if strangers:
             names = ", ".join(str(rank) for rank in strangers)
-            raise RuntimeError(
-                f"emulate() needs every rank on one host, for their clocks must be one: rank {names} "
-                "and rank 0 are on different hosts."
+            raise UsageError(
+                f"emulate() needs all ranks on one host, whose clock they share, and rank {names} is not on the host of rank 0: "
+                "start the ranks on one machine"
             )
 
     def barrier(self) -> None:
@@ -398,11 +358,6 @@ def _host() -> str:
     """A name that two processes share when they share a kernel, and so its clock."""
     boot = Path("/proc/sys/kernel/random/boot_id")
     return boot.read_text().strip() if boot.exists() else socket.gethostname()
-
-
-def _tag(group, tag):
-    """Messages of several groups never meet, whatever their tags."""
-    return int(tag) if group is None else f"{group.group_name}: {int(tag)}"
 
 
 calls.give_collectives(EmulatedLink, EmulatedLink.collective)

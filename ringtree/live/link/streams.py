@@ -12,40 +12,7 @@ import time
 
 from ringtree.live.reports import works
 
-__all__ = ["Members", "Stream", "StreamWork"]
-
-
-class Members:
-    """What a collective's algorithm talks to: a group's ranks, numbered from 0, with messages apart from the program's own."""
-
-    TAG = -1  # no program can use it: torch takes only tags from 0 on
-
-    def __init__(self, dist, group):
-        self._dist, self._group, self._ranks = dist, group, dist.get_process_group_ranks(group)
-
-    def get_rank(self):
-        return self._dist.get_rank(self._group)
-
-    def get_world_size(self):
-        return len(self._ranks)
-
-    def isend(self, tensor, dst):
-        return self._dist.isend(tensor, self._ranks[dst], self._group, self.TAG)
-
-    def irecv(self, tensor, src):
-        return self._dist.irecv(tensor, self._ranks[src], self._group, self.TAG)
-
-    def send(self, tensor, dst):
-        self.isend(tensor, dst).wait()
-
-    def recv(self, tensor, src):
-        self.irecv(tensor, src).wait()
-
-    def P2POp(self, op, tensor, peer):
-        return op, tensor, peer
-
-    def batch_isend_irecv(self, operations):
-        return [op(tensor, peer) for op, tensor, peer in operations]
+__all__ = ["Stream", "StreamWork"]
 
 
 class Stream:
@@ -83,8 +50,8 @@ class StreamWork:
     def __init__(self, call, asked, ranks, group_name):
         self._call = call
         elements = asked.tensors[0].numel() if asked.form == "one" and asked.tensors else None
-        # what a report of a hang says that the rank waits for
-        self.waits_for = works.waiting(asked.function, "collective", list(ranks), group_name, elements)
+        # what a report of a hang says that the rank waits in
+        self.waiting = works.waiting(asked.function, "collective", list(ranks), group_name, elements)
         self._name = asked.function
         self.posted = time.monotonic()
         self.start = self.end = None
@@ -104,9 +71,10 @@ class StreamWork:
 
     def wait(self, timeout=None) -> bool:
         """Wait until the collective is done. timeout: a timedelta, or None for ever."""
-        waits_for = self.waits_for
-        if not self._done.wait(None if timeout is None else timeout.total_seconds()):
-            raise RuntimeError(f"{waits_for['call']} was not complete within {timeout}.")
+        with works.wait_open(self.waiting):
+            done = self._done.wait(None if timeout is None else timeout.total_seconds())
+        if not done:
+            raise RuntimeError(f"{self._name} was not complete within {timeout}")
         if self._error:
             raise self._error
         return True

@@ -1,7 +1,7 @@
 """Note what moves on live ranks.
 
 `traced(dist)` wraps live `torch.distributed` (or an emulated link) and notes every
-point-to-point message.  Each rank keeps its own notes; `Trace.join` makes one trace
+point-to-point message. Each rank keeps its own notes; `Trace.join` makes one trace
 of them:
 
     link = traced(emulate(dist, Link(5e-3, 10e-9)))     # on every rank
@@ -18,36 +18,45 @@ import time
 import weakref
 from collections.abc import Mapping
 from contextlib import contextmanager
+from functools import partial
 
 from ringtree import calls, computing
 from ringtree.errors import UsageError
+from ringtree.given import either, mapping, several, takes, whole
+from ringtree.speaks import Speaks, tag_of
 from ringtree.trace import Call, Note, Notes, Span, Trace
 
 __all__ = ["Traced", "shortest", "traced"]
 
+PROGRAMS = "rank programs, in a list or in a dict from names"
+
 
 def traced(dist) -> Traced:
-    """Wrap `torch.distributed`, or an emulated link, so that it notes every message and every collective.
+    """Wrap `torch.distributed`, or an emulated link, so that it notes every message and every collective. From then on
+    the result also notes each `ringtree.compute` of this rank. A second `traced()` takes these spans over: the first
+    notes none while the second is in use.
 
-    Use the result in its place.  Of a collective inside the backend the call is noted, and not
+    Use the result in its place. Of a collective inside the backend the call is noted, and not
     its messages, since no Python call makes them; on an emulated link its messages are seen too.
     A barrier is not noted: it is what lines the ranks up before something is looked at.
-    `ringtree.compute` is noted by what was traced last.
 
-    On an emulated link a message's start and end are the link's own.  Otherwise they
+    On an emulated link a message's start and end are the link's own. Otherwise they
     are what the host sees: it starts when both ranks have asked for it and ends when
     the receiver's `wait()` returns, which on a GPU is when the stream, not yet the
     data, has been dealt with.
     """
-    return Traced(dist)
+    made = Traced(dist)
+    computing.noted_by(made)
+    return made
 
 
+@takes(programs=either(mapping(PROGRAMS), several(PROGRAMS, callable)), tries=whole(1))
 def shortest(dist, programs, *arguments, tries: int = 5) -> dict[str, Trace]:
     """Run each program(dist, *arguments) a few times; every rank calls this.
 
     programs: functions, partials or callable objects; or a dict from a name to each.
     Returns the trace of each program's shortest run, by the program's name, on every
-    rank.  The programs take turns, so that a noisy moment meets them all alike.
+    rank. The programs take turns, so that a noisy moment meets them all alike.
     Raises UsageError where two programs have one name.
     """
     named = programs if isinstance(programs, Mapping) else _named(programs)
@@ -75,15 +84,15 @@ def _named(programs) -> dict:
     return named
 
 
-class Traced:
+class Traced(Speaks):
     """Speaks like what it wraps, and notes; made by `traced`."""
 
     def __init__(self, dist):
         self._dist = dist
+        self._start = dist._begin if isinstance(dist, Speaks) else partial(_start, dist)
         self._buffers = {}
         self.notes = Notes(dist.get_rank(), dist.get_world_size(), getattr(dist, "label", "as this machine's host saw it"))
         self._beside = _Beside(self) if hasattr(dist, "collective") else None
-        computing.noted_by(self)
 
     def __getattr__(self, name):
         return getattr(self._dist, name)
@@ -104,43 +113,16 @@ class Traced:
         """Note a span of computation, in seconds of the host's monotonic clock."""
         self.notes.spans.append(Span(self.notes.rank, start, end, label))
 
-    def isend(self, tensor, dst=None, group=None, tag=0, group_dst=None):
-        dst = self._global(dst, group, group_dst)
-        note = self._note(tensor, dst, tag, sends=True)
-        return _TracedWork(self, self._dist.isend(tensor, dst, group, tag), [note])
-
-    def irecv(self, tensor, src=None, group=None, tag=0, group_src=None):
-        src = self._global(src, group, group_src)
-        note = self._note(tensor, src, tag, sends=False)
-        return _TracedWork(self, self._dist.irecv(tensor, src, group, tag), [note])
-
-    def send(self, tensor, dst=None, group=None, tag=0, group_dst=None) -> None:
-        self.isend(tensor, dst, group, tag, group_dst).wait()
-
-    def recv(self, tensor, src=None, group=None, tag=0, group_src=None) -> int:
-        src = self._global(src, group, group_src)
-        self.irecv(tensor, src, group, tag).wait()
-        return src
-
-    def _global(self, peer, group, group_peer):
-        return peer if peer is not None or group_peer is None else self._dist.get_global_rank(group, group_peer)
-
-    def P2POp(self, op, tensor, peer, group=None, tag=0):
-        """An entry for `batch_isend_irecv`: `op` is this object's `isend` or `irecv`."""
-        if op not in (self.isend, self.irecv):
-            raise ValueError(f"P2POp was given {op!r}; give it the traced object's own isend or irecv.")
-        return op == self.isend, tensor, peer, group, tag
-
-    def batch_isend_irecv(self, operations) -> list:
-        """Start all together.  NCCL returns one work for the whole batch, Gloo one for each."""
-        notes = [self._note(tensor, peer, tag, sends) for sends, tensor, peer, _, tag in operations]
-        works = self._dist.batch_isend_irecv([
-            self._dist.P2POp(self._dist.isend if sends else self._dist.irecv, tensor, peer, group, tag)
-            for sends, tensor, peer, group, tag in operations
-        ])
+    def _begin(self, name, entries) -> list:
+        """Start these messages.  NCCL returns one work for a whole batch, Gloo one for each message."""
+        notes = [self._note(tensor, peer, tag_of(lane), sends) for sends, tensor, peer, lane in entries]
+        works = self._start(name, entries)
         if len(works) == len(notes):
             return [_TracedWork(self, work, [note]) for work, note in zip(works, notes, strict=True)]
         return [_TracedWork(self, work, notes) for work in works]
+
+    def _key(self, group):
+        return self._dist._key(group) if isinstance(self._dist, Speaks) else group
 
     def _collective(self, function, args, kwargs):
         """Call a collective, and note that: when it was called, and when it had run as far as this rank can tell."""
@@ -191,6 +173,17 @@ class Traced:
         return number, tensor.storage_offset() * tensor.element_size()
 
 
+def _start(dist, name, entries) -> list:
+    """Start messages of torch.distributed itself."""
+    messages = [
+        (dist.isend if sends else dist.irecv, tensor, peer, *(lane if isinstance(lane, tuple) else (None, lane)))
+        for sends, tensor, peer, lane in entries
+    ]
+    if name == "batch_isend_irecv":
+        return dist.batch_isend_irecv([dist.P2POp(*message) for message in messages])
+    return [function(*rest) for function, *rest in messages]
+
+
 calls.give_collectives(Traced, Traced._collective, barrier=False)
 
 
@@ -200,14 +193,8 @@ class _Beside:
     def __init__(self, owner: Traced):
         self._owner = weakref.proxy(owner)
 
-    def __getattr__(self, name):
-        return getattr(self._owner, name)
-
-    def isend(self, *arguments):
-        return self._owner.isend(*arguments).of_a_collective()
-
-    def irecv(self, *arguments):
-        return self._owner.irecv(*arguments).of_a_collective()
+    def _begin(self, name, entries):
+        return [work.of_a_collective() for work in self._owner._begin(name, entries)]
 
 
 class _TracedCollective:

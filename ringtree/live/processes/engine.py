@@ -6,12 +6,19 @@ srun python -m ringtree.live.processes.engine …      mpiexec python -m ringtre
 import os
 import sys
 
-RANK_VARIABLES = ("SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK")
+# What mpirun, another MPI's mpiexec and srun tell each process: which it is, and of how many. MPI's come first, since an
+# mpirun inside an srun hands on what Slurm said of itself.
+LAUNCHERS = {
+    "OMPI_COMM_WORLD_RANK": "OMPI_COMM_WORLD_SIZE",
+    "PMI_RANK": "PMI_SIZE",
+    "PMIX_RANK": None,
+    "SLURM_PROCID": "SLURM_STEP_NUM_TASKS",
+}
 
 
 def rank_from(environment):
     """The rank that the launcher gave this process, or None."""
-    return next((int(environment[name]) for name in RANK_VARIABLES if name in environment), None)
+    return next((int(environment[name]) for name in LAUNCHERS if name in environment), None)
 
 
 def main():
@@ -19,7 +26,7 @@ def main():
 
     rank = rank_from(os.environ)
     if rank is None:
-        sys.exit(f"no rank in the environment: expected one of {', '.join(RANK_VARIABLES)}")
+        sys.exit(f"no rank in the environment: expected one of {', '.join(LAUNCHERS)}")
     IPEngine.launch_instance(argv=[*sys.argv[1:], f"--IPEngine.id={rank}"])
 
 

@@ -12,21 +12,18 @@ import contextlib
 import json
 import os
 import pathlib
-import select
 import shutil
 import subprocess
 import sys
 import tempfile
 import threading
-import time
 
 import psutil
 from ipyparallel.cluster import launcher
 
 from ringtree.errors import UsageError
-from ringtree.live.processes import slurm, sockets, warm
+from ringtree.live.processes import asking, forks, slurm, sockets, warm
 
-HERE = pathlib.Path(__file__).parent
 PATIENCE = 10.0  # seconds for an answer of a fork server …
 LITTLE_PATIENCE = 1.0  # … where nothing depends on it
 ENDED = "the process that ranks are forked from has ended: call ringtree.start again, or start with engines='local'"
@@ -38,7 +35,7 @@ class CannotFork(RuntimeError):
 
 
 class ForkServer:
-    """The kernel's end of `forkserver.py`: asks, and waits for the answer.
+    """Asks the process that ranks are forked from (`forks.ranks`), and waits for the answer.
 
     A server that was killed raises RuntimeError. So does one that does not answer, which is then killed: it was stopped.
     """
@@ -46,16 +43,12 @@ class ForkServer:
     def __init__(self):
         self.lock = threading.Lock()
         self.hello = None
-        self._asked, self._received = 0, b""
-        self.process = warm.Inherited.here() or subprocess.Popen(
-            [sys.executable, str(HERE / "forkserver.py"), str(os.getpid()), sockets.parent()],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-            bufsize=0,
+        self.process, line = warm.Inherited.here() or asking.start(
+            *(sys.executable, forks.__file__, os.getpid(), "ranks"),
+            **dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL),
             env={**os.environ, **ONE_THREAD},
         )
+        self._asker = asking.Asker(line, ENDED)
 
     def ask(self, do, **request):
         answer = self._ask(PATIENCE, do, **request)
@@ -74,53 +67,22 @@ class ForkServer:
         return True
 
     def _ask(self, patience, do, **request):
-        """The answer, or None where none came in `patience` seconds."""
         with self.lock:
             if self.hello is None:
-                self.hello = self._read(None)  # it may take long to import all
+                self.hello = self._asker.answer()  # it may take long to import all
             if "refused" in self.hello:
                 raise CannotFork(self.hello["refused"])
-            self._asked += 1
-            try:
-                self.process.stdin.write((json.dumps({"do": do, "number": self._asked, **request}) + "\n").encode())
-            except (OSError, ValueError):  # ValueError: closed by us
-                raise RuntimeError(ENDED) from None
-            until = time.monotonic() + patience
-            while answer := self._read(until):
-                if answer["number"] == self._asked:
-                    return answer  # the others answer what is no longer waited for
-            return None
-
-    def _read(self, until):
-        """The next line, or None where none has come at the time `until`. Raises RuntimeError where the server has ended."""
-        while b"\n" not in self._received:
-            patience = None if until is None else max(0.0, until - time.monotonic())
-            if not select.select([self.process.stdout], [], [], patience)[0]:
-                return None
-            received = os.read(self.process.stdout.fileno(), 65536)
-            if not received:
-                raise RuntimeError(ENDED)
-            self._received += received
-        line, _, self._received = self._received.partition(b"\n")
-        return json.loads(line)
+            return self._asker.ask(do, patience, **request)
 
     def close(self):
         """End the server, and all that was forked from it."""
-        if self.process.stdin.closed:
-            return
-        self.process.stdin.close()
+        self._asker.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(5)
-            with contextlib.suppress(RuntimeError, OSError):  # it removes its folder itself, unless it was killed
-                self.hello = self.hello or self._read(0)
-                if self.hello and "folder" in self.hello:
-                    shutil.rmtree(self.hello["folder"], ignore_errors=True)
-        self.process.stdout.close()
 
     def folder(self):
-        """A folder that lives as long as the server."""
-        self.ask("exit_codes", pids=[])
-        return self.hello["folder"]
+        """Return a new folder, which the server removes at its end."""
+        return self.ask("folder", place=sockets.parent())["folder"]
 
 
 _server = None
@@ -217,7 +179,7 @@ class _Nursed:
 
     def find_args(self):
         python, _, *module = super().find_args()
-        return [python, str(HERE / "nanny.py"), str(os.getpid()), self.removes, *module]
+        return [python, "-m", "ringtree.live.processes.nanny", str(os.getpid()), self.removes, *module]
 
     def get_env(self):
         return {**ONE_THREAD, **super().get_env()}
@@ -279,7 +241,7 @@ def choose(engines, size, ranks_per_node=None, asked=None):
     """
     if engines in (None, "fork") and can_fork():
         with contextlib.suppress(CannotFork):
-            folder = tempfile.mkdtemp(dir=_folder_to_fork_from())
+            folder = _folder_to_fork_from()
             return {"engines": ForkedEngineSet, "controller": ForkedController}, {}, folder, True
     if engines == "fork":
         why = f"cannot be here ({refusal})" if refusal else "needs Linux"

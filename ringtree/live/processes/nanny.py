@@ -1,6 +1,6 @@
 """Run a Python module in a child, and end it, with all that it has started, when the process that asked is gone.
 
-    python nanny.py PARENT_PID FOLDER module [arguments]
+    python -m ringtree.live.processes.nanny PARENT_PID FOLDER module [arguments]
 
 The plain way to start engines and controller, where they cannot be forked. A
 process, not a thread, keeps watch: a rank inside a long C call holds the
@@ -15,7 +15,7 @@ import signal
 import sys
 import time
 
-from forkserver import die_with, forks_die_too  # which lies beside this script
+from ringtree.live.processes.forks import die_with, forks_die_too
 
 
 def main():
@@ -29,8 +29,6 @@ def main():
             if module.endswith("controller"):  # it forks, and has not always begun to look after what it forked
                 forks_die_too()
         sys.argv = sys.argv[3:]
-        if not sys.flags.safe_path:
-            sys.path[0] = os.getcwd()  # as `python -m` does, in the place of this script's folder
         runpy.run_module(module, run_name="__main__", alter_sys=True)
         sys.exit(0)
     for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):

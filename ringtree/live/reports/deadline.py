@@ -1,8 +1,7 @@
 """Wait for ranks with a deadline, and name who waits for whom when it passes.
 
-`finish` waits for one piece of work on every rank. Either all ranks finish, and the
-results come back, or it raises an error that tells each rank's state: finished, raised,
-died, or stuck at which line, waiting for which rank.
+`finish` waits for one piece of work on every rank and returns how it ended. Where not all ranks have finished,
+`describe` tells each rank's state: finished, raised, died, or stuck at which line, waiting for which rank.
 """
 
 import re
@@ -11,6 +10,7 @@ import time
 from dataclasses import dataclass, field
 
 from ringtree.waits import describe_circle, describe_place, message_wait, name_ranks
+from ringtree.watching import without_colors
 
 GRACE = 1.0  # seconds that the other ranks get to finish by themselves when one is in trouble
 LOOK = 0.05  # seconds between two looks at processes
@@ -45,7 +45,7 @@ class Outcome:
     died: ranks whose process is gone, with their exit code (or None).
     stuck: by rank, where it is (see `ringtree.live.reports.diagnosis.Diagnosis.where`).
     reason: why the wait ended before all had finished, None if they all had.
-    broken: what has ended that all ranks need (see `ringtree.live.reports.diagnosis.Diagnosis.broken`), or None.
+    broken: what has ended that all ranks need (see `ringtree.live.processes.started.Started.broken`), or None.
     """
 
     results: dict = field(default_factory=dict)
@@ -60,32 +60,21 @@ class Outcome:
         """Whether ranks are stuck or gone, so that all must be started afresh."""
         return bool(self.died or self.stuck or self.broken)
 
+    @property
+    def error(self):
+        """The kind of error that this is, or None where all ranks have finished."""
+        if self.died or self.broken:
+            return RankDied
+        return RanksStuck if self.stuck else RankError if self.errors else None
 
-def finish(ranks, result, ids, seconds, tell=None, show=None):
-    """Wait for `result` (an ipyparallel AsyncResult, one child a rank in `ids`); returns results by rank.
 
+def finish(looking, result, ids, seconds, tell=None):
+    """Wait until every rank has finished, or it is plain that some never will. Returns an `Outcome`.
+
+    looking: a `ringtree.live.reports.diagnosis.Diagnosis`. result: an ipyparallel AsyncResult, one child a rank in `ids`.
     seconds: the deadline. tell(done ids, seconds waited): called now and then while waiting.
-    show(): called once all that will come has come, before any error is raised.
-    Restarts the ranks where some are stuck or dead. Raises RankError, RanksStuck, RankDied.
     """
-    outcome = watch(ranks, result, ids, seconds, tell)
-    if show:
-        show()
-    if not (outcome.errors or outcome.lost):
-        return [outcome.results[i] for i in ids]
-    if outcome.died:
-        ranks.check_allotment()  # what has ended all ranks is more to the point than how each ended
-    report, details = describe(ranks, outcome, ids)
-    if not outcome.lost:
-        raise RankError(report, details)
-    ranks.restart()
-    kind = RankDied if outcome.died or outcome.broken else RanksStuck
-    raise kind(report + "\nThe ranks were restarted and their variables are gone: run the cells that set them again.", details)
-
-
-def watch(ranks, result, ids, seconds, tell=None):
-    """Wait until every rank has finished, or it is plain that some never will."""
-    children, diagnosis = dict(zip(ids, result._children)), ranks.diagnosis
+    children = dict(zip(ids, result._children))
     began = time.monotonic()
     look_again = None  # once a rank is in trouble: when to ask where the others are
     reason = None
@@ -95,14 +84,14 @@ def watch(ranks, result, ids, seconds, tell=None):
             if now - began >= seconds:
                 reason = f"after {seconds:g} s"
                 break
-            if diagnosis.broken():
+            if looking.broken():
                 break
-            dead = diagnosis.dead()
+            dead = looking.dead()
             if look_again is None and (dead or _failed(children)):
                 look_again = now + GRACE
             elif look_again is not None and now >= look_again:
                 alive = [i for i in waiting if i not in dead]
-                if all(_waits(place) for place in diagnosis.where(alive).values()):
+                if all(_waits(place) for place in looking.where(alive).values()):
                     reason = "left waiting"
                     break
                 look_again = now + GRACE
@@ -111,17 +100,17 @@ def watch(ranks, result, ids, seconds, tell=None):
             result.wait(LOOK)
     except KeyboardInterrupt:
         reason = "interrupted"
-    outcome = Outcome(reason=reason, broken=diagnosis.broken(finished=reason is None))
+    outcome = Outcome(reason=reason, broken=looking.broken(finished=reason is None))
     if outcome.broken:
         return outcome
-    dead = diagnosis.dead()
+    dead = looking.dead()
     unfinished = [i for i in ids if i not in dead and not children[i].done()]
     try:
-        places = diagnosis.where(unfinished)
+        places = looking.where(unfinished)
     except KeyboardInterrupt:
         places = dict.fromkeys(unfinished, {"unknown": "it was not given the time to answer"})
-    dead = diagnosis.dead()  # anew, for one may have died while it was asked
-    outcome.died = {i: diagnosis.exit_code(i) for i in ids if i in dead}
+    dead = looking.dead()  # anew, for one may have died while it was asked
+    outcome.died = {i: looking.exit_code(i) for i in ids if i in dead}
     for i, child in children.items():
         if i in dead:
             continue
@@ -146,7 +135,7 @@ def _waits(place):
 # ---------------------------------------------------------------- the report
 
 
-def describe(ranks, outcome, ids):
+def describe(looking, outcome):
     """The report (the same text on every run of the same program) and its details."""
     if outcome.broken:
         return f"{describe_broken(outcome.broken)}.", []
@@ -159,12 +148,12 @@ def describe(ranks, outcome, ids):
         details += [f"rank {first}:", *(_no_addresses(line) for line in error.traceback.splitlines())]
     for i in {*outcome.died, *outcome.stuck, *outcome.results} if outcome.died or outcome.stuck else ():
         if i in outcome.died:
-            words = ranks.diagnosis.last_words(i)
-            told[True, i] = f"rank {i} died{_cause(outcome.died[i], words)}{_stack(ranks, i, fatal=True)}"
+            words = looking.last_words(i)
+            told[True, i] = f"rank {i} died{_cause(outcome.died[i], words)}{_stack(looking, i, fatal=True)}"
             if words and not SIZES_DIFFER.search(words):
                 details.append(f"the last words of rank {i}: {words}")
         elif i in outcome.stuck:
-            told[True, i] = f"rank {i} {_state(ranks, outcome, i)}"
+            told[True, i] = f"rank {i} {_state(looking, outcome, i)}"
         else:
             told[True, i] = f"rank {i} finished"
     lines = [told[i] for i in sorted(told)]
@@ -213,10 +202,10 @@ def _cause(code, words):
     return f": its process exited with code {code}"
 
 
-def _state(ranks, outcome, i):
+def _state(looking, outcome, i):
     place = outcome.stuck[i]
     if "silent" in place:
-        return _silence(place, _stack(ranks, i))
+        return _silence(place, _stack(looking, i))
     if "unknown" in place:
         return f"could not say where it is: {place['unknown']}"
     if place["idle"]:
@@ -239,8 +228,8 @@ def _silence(place, stack):
     return f"has not answered within {place['seconds']:g} s" + (stack and f"; its last lines:{stack}")
 
 
-def _stack(ranks, i, fatal=False):
-    lines = ranks.diagnosis.stack_lines(i, fatal)
+def _stack(looking, i, fatal=False):
+    lines = looking.ranks[i].stack_lines(fatal)
     steps = [f"line {n}" if function == "<module>" else f"{function}, line {n}" for function, n in lines]
     return f"  [{'  →  '.join(steps)}]" if steps else ""
 
@@ -295,9 +284,8 @@ SIZES_DIFFER = re.compile(r"(\d+) vs (\d+)\. Received data size doesn't match ex
 ADDRESS = re.compile(r"\[?\b\d{1,3}(?:\.\d{1,3}){3}\]?:\d+|\[[0-9a-f:]+\]:\d+")
 CELL_NAME = re.compile(r"\(\d+\.py, (?=line)")
 LIBRARY_LINE = re.compile(r"(?:\[rank\d+\]:)?\[(?:[FEWI]\d{4} [\d:.]+ )?[^\]\s]*\.(?:cc|cpp|h|cu):\d+\] ?")
-COLOUR = re.compile(r"\x1b\[[\d;]*m")
 
 
 def _no_addresses(text):
     """Leave out colours, ports, file names of cells and places in a library's source: they differ from run to run."""
-    return CELL_NAME.sub("(", LIBRARY_LINE.sub("", ADDRESS.sub("a peer", COLOUR.sub("", text))))
+    return CELL_NAME.sub("(", LIBRARY_LINE.sub("", ADDRESS.sub("a peer", without_colors(text))))

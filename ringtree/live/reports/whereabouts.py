@@ -92,13 +92,11 @@ def _waits(stack):
     """What the main thread waits in; of calls inside each other the outermost, which is what the reader wrote."""
     waiting = works.waiting(None)
     for frame in stack:
-        filename, name, values = frame.f_code.co_filename, frame.f_code.co_name, frame.f_locals
-        if "waits_for" in values and filename.startswith(frames.PACKAGE):
-            waiting = values["waits_for"]
-        elif work := works.waiting_for_work(frame):
-            waiting = work
+        filename, name = frame.f_code.co_filename, frame.f_code.co_name
+        if said := works.waiting_of(frame):
+            waiting = said
         elif "torch/distributed" in filename.replace(os.sep, "/") and name != "wrapper":
-            waiting = works.waiting_in(name, values)
+            waiting = works.waiting_in(name, frame.f_locals)
         elif frames.is_readers(filename) and not filename.startswith(frames.ALGORITHMS):
             break  # an algorithm may be what a link runs for a collective
     return waiting

@@ -1,28 +1,50 @@
 """What a rank waits in: the call, and the ranks that it waits for.
 
-A Work of torch.distributed does not tell what it is the work of. So that a hang in `work.wait()`
-can be named, each Work is noted as it is made.
+A function of ours that waits says so: `with wait_open(waiting(…)):`. Torch's functions tell by their arguments, all but
+`work.wait()`: a Work does not tell what it is the work of. So each Work is noted as it is made.
 """
 
 import functools
 import inspect
+import sys
 import weakref
 
 from ringtree.collectives import call_names
+from ringtree.speaks import no_other_rank
 
 # What waits for ranks of a group: the collectives, and what torch makes of them for objects and for debugging.
 COLLECTIVES = (
     *call_names(),
     *("monitored_barrier", "broadcast_object_list", "gather_object", "all_gather_object", "scatter_object_list"),
 )
+_notes = False  # whether works are noted
 _noted = weakref.WeakKeyDictionary()
-_wait_code = None
+_open = {}  # the waits that are open now, in all threads, by the frame that waits
 
 
 def waiting(call, direction=None, peers=None, group=None, elements=None):
     """What a rank waits in: name of the call; "send", "recv", "collective" or "exchange"; the ranks
     it waits for; for a collective also the group's name and the number of elements, where known."""
     return {"call": call, "direction": direction, "peers": peers, "group": group, "elements": elements}
+
+
+class wait_open:
+    """While this is open, a report says that the function in whose `with` it stands waits in `what`, made by `waiting`."""
+
+    def __init__(self, what):
+        self._what = what
+
+    def __enter__(self):
+        self._frame = sys._getframe(1)
+        _open[self._frame] = self._what
+
+    def __exit__(self, *_):
+        del _open[self._frame]
+
+
+def waiting_of(frame):
+    """Return what the function in this frame waits in by its own word, or None."""
+    return _open.get(frame)
 
 
 def waiting_in(name, values):
@@ -43,20 +65,14 @@ def waiting_in(name, values):
     return waiting(name)
 
 
-def waiting_for_work(frame):
-    """What the Work is the work of, where this frame is in its `wait`; None where it is in none."""
-    if frame.f_code is _wait_code:
-        return _noted.get(frame.f_locals["self"], waiting("wait"))
-    return None
-
-
 def note_works():
     """From now on note what each Work is the work of, and refuse a peer that is no other rank."""
     import torch.distributed as dist
 
-    global _wait_code
-    if _wait_code is not None:
+    global _notes
+    if _notes:
         return
+    _notes = True
     c10d = dist.distributed_c10d
     for name in ("isend", "irecv", *call_names()):
         noting = _noting(getattr(c10d, name))
@@ -69,9 +85,9 @@ def note_works():
 
     @functools.wraps(wait)
     def noted_wait(self, *args, **kwargs):
-        return wait(self, *args, **kwargs)
+        with wait_open(_noted.get(self) or waiting("wait")):
+            return wait(self, *args, **kwargs)
 
-    _wait_code = noted_wait.__code__
     dist.Work.wait = noted_wait
 
 
@@ -94,15 +110,14 @@ def _noting(function):
 
 
 def _check_peer(name, values):
-    """A peer that is no other rank is an error; on Gloo torch 2.13 ends the process for some, without a word."""
+    """Raise ValueError for a peer that is not another rank. On Gloo, torch 2.13 ends the process for some, without a word."""
     import torch.distributed as dist
 
-    way, verb = ("dst", "send to") if name == "isend" else ("src", "receive from")
+    way = "dst" if name == "isend" else "src"
     for key, group in ((way, None), (f"group_{way}", values.get("group"))):
         peer, rank, size = values.get(key), dist.get_rank(group), dist.get_world_size(group)
         if isinstance(peer, int) and rank >= 0 and (peer == rank or not 0 <= peer < size):
-            what = "itself" if peer == rank else f"rank {peer}"
-            raise ValueError(f"rank {rank} wants to {verb} {what}: give another rank, from 0 to {size - 1}")
+            raise ValueError(f"rank {rank} {no_other_rank(peer, rank, size, sends=name == 'isend')}")
 
 
 def _noting_batch(function):

@@ -155,7 +155,7 @@ def _text(source):
     if isinstance(source, str) and ("\n" in source or "\r" in source):
         return _one_line_end(source), "the text"
     if not isinstance(source, (str, os.PathLike)):
-        raise UsageError(f"a log is {type(source).__name__}: give the path of one, or its text")
+        raise UsageError(f"a log is {source!r}: give the path of one, or its text")
     path = Path(source)
     try:
         found = path.read_bytes()

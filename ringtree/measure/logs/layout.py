@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 
+from ringtree import operations
 from ringtree.measure.logs.rounded import bounds, is_value, number
 
-OPERATIONS = ("sum", "prod", "min", "max", "avg", "mulsum", "none")
+OPERATIONS = (*(name for name, row in operations.OPERATIONS.items() if not row.bitwise), "mulsum", "none")
 HEAD = re.compile(r"\b(?:size|bytes)\s+(?:count|N)\s+type\b.*\b(?:cpu)?time\b.*")
 TODAY = {
     "op": "redop",

@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-COLOURS = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?)|[\ufeff\u200b]")
+from ringtree.watching import COLORS
+
+NOT_SHOWN = re.compile(COLORS.pattern + "|[\ufeff\u200b]")
 QUOTE = re.compile(r"\s*>+(?:\s|(?=#)|$)")  # of a mail, or of markdown
 # mpirun and ts with times, kubectl logs --timestamps, GitHub's runners, syslog, Python's logging, NCCL's own
 TIME = re.compile(
@@ -37,7 +39,7 @@ class Line:
 
 def lines_of(text) -> list[Line]:
     """The lines of a log, in its order, with those of several processes told apart by their `stream`."""
-    return [_line(number, whole) for number, whole in enumerate(COLOURS.sub("", text).split("\n"), 1)]
+    return [_line(number, whole) for number, whole in enumerate(NOT_SHOWN.sub("", text).split("\n"), 1)]
 
 
 def _line(number, whole):

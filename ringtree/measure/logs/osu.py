@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 from ringtree.collectives import SEND_RECV, find
 from ringtree.errors import UsageError
-from ringtree.measure.call import ITEMSIZE
 from ringtree.measure.logs.rounded import MOST, is_value, microseconds, number, whole
 from ringtree.measure.logs.rows import Found, processes_of
+from ringtree.operations import ITEMSIZE, TYPE_ROWS
 
 TITLE = re.compile(r"^[\\#\s]*OSU (\S+) (.*?)\s*Test(?: v(\S+))?$")
 LIBRARIES = re.compile(r"(?:MPI|NCCL|RCCL|XCCL)(?:-\w+)?")  # OSU also tests one-sided calls, OpenSHMEM and UPC
@@ -20,7 +20,7 @@ TITLES = {
     "": "send_recv",
     "multi": "send_recv",
 }
-TYPES = {"MPI_CHAR": "int8", "MPI_INT": "int32", "MPI_FLOAT": "float", "MPI_DOUBLE": "double"}
+TYPES = {row.osu: row.name for row in TYPE_ROWS if row.osu}
 COLUMNS = {
     "size": "size",
     "avg latency": "time",

@@ -2,30 +2,17 @@
 
 from __future__ import annotations
 
-from ringtree.measure.call import ITEMSIZE
+from ringtree.operations import ITEMSIZE, TYPE_ROWS
 
-# By the name that nccl-tests prints today; rccl-tests and older ones print others.
-BYTES = ITEMSIZE | {"uint32": 4, "uint64": 8}
-ALIASES = {
-    "char": "int8",
-    "int": "int32",
-    "fp8_e4m3": "f8e4m3",
-    "fp8_e5m2": "f8e5m2",
-    "float8_e4m3": "f8e4m3",
-    "float8_e5m2": "f8e5m2",
-    "bf16": "bfloat16",
-    "float16": "half",
-    "float32": "float",
-    "float64": "double",
-}
-NAMES = (*BYTES, *ALIASES)
+OF_TODAY = {other: row.name for row in TYPE_ROWS for other in row.others}
+NAMES = (*ITEMSIZE, *OF_TODAY)
 
 
 def type_of(word):
-    """The name of today; a word that is none of them stays as it is."""
-    return ALIASES.get(word, word)
+    """Return the name that nccl-tests prints today; another word stays as it is."""
+    return OF_TODAY.get(word, word)
 
 
 def itemsize_of(name):
-    """Bytes of an element, or None."""
-    return BYTES.get(name)
+    """Return the bytes of an element, or None for a name that is not a type's."""
+    return ITEMSIZE.get(name)

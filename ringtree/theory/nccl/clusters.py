@@ -88,7 +88,7 @@ def published(run: str) -> Platform:
     data.run(run)
     if run not in _PUBLISHED:
         raise UsageError(
-            f"{run!r} was not made with NCCL, or not on a machine whose speeds are known; give one of {', '.join(_PUBLISHED)}"
+            f"{run!r} was not made with NCCL, or not on a machine whose speeds are known: give one of {', '.join(_PUBLISHED)}"
         )
     return _PUBLISHED[run]
 

@@ -191,7 +191,7 @@ def predict_from_table(tuning: Tuning, collective: str, nbytes: int, *, communic
     if not 0 <= communicator < len(tuning.communicators):
         raise UsageError(f"communicator={communicator!r}: the log has the tables of {len(tuning.communicators)} communicators")
     if strange := set(known) - set(Communicator.__dataclass_fields__):
-        raise UsageError(f"predict_from_table got {min(strange)}; it knows {', '.join(Communicator.__dataclass_fields__)}")
+        raise UsageError(f"predict_from_table got {min(strange)}: it knows {', '.join(Communicator.__dataclass_fields__)}")
     about = replace(tuning.communicators[communicator], **known)
     missing = [what for what in ("nodes", "ranks", "channels") if getattr(about, what) is None]
     if collective == "all_reduce" and missing and about.nodes != 1:

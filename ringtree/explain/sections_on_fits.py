@@ -7,8 +7,8 @@ import numpy as np
 from ringtree.explain import forecasts, nearest
 from ringtree.explain.blocks import Bullets, Paragraph, Section, Table
 from ringtree.explain.limits import limits
-from ringtree.explain.said_of_sweeps import label
-from ringtree.units import binary_text, bytes_text, count_text, seconds_text
+from ringtree.explain.sections_on_sweeps import label
+from ringtree.units import binary_text, bytes_text, count_text, percent_text, seconds_text
 
 __all__ = ["more_nodes", "the_machine", "the_nearest", "three_beside_each_other", "what_stays_open"]
 
@@ -38,8 +38,8 @@ def the_machine(report) -> Section:
             Paragraph(
                 f"{fit.collective}, {count_text(len(machine.model.protocols), 'protocol')} (as many as predict best), fitted to "
                 f"{count_text(len(machine.misses), 'time')} of {count_text(machine.worlds, 'world size')}: the median miss is "
-                f"{_percent(machine.misses.miss.abs().median())}. With {hidden}, the median miss is {_percent(unseen.median())}, "
-                f"and nine of ten are below {_percent(unseen.quantile(0.9))}. A call takes the fastest protocol{ways}. "
+                f"{percent_text(machine.misses.miss.abs().median())}. With {hidden}, the median miss is {percent_text(unseen.median())}, "
+                f"and nine of ten are below {percent_text(unseen.quantile(0.9))}. A call takes the fastest protocol{ways}. "
                 "Numbers that the logs have determined:"
             ),
             _numbers(machine.parameters),
@@ -119,7 +119,7 @@ def _overall(report, fit, sweep):
             cells.append("–")
         else:
             off = np.abs(predicted / sweep.times - 1)
-            cells.append(f"{_percent(np.median(off))} ({_percent(off.max())})")
+            cells.append(f"{percent_text(np.median(off))} ({percent_text(off.max())})")
     return tuple(cells)
 
 
@@ -195,10 +195,6 @@ def _unit(name: str) -> str:
 
 def _value(value: float, unit: str) -> str:
     return {"s": seconds_text(value), "B/s": f"{bytes_text(value)}/s", "": f"{value:.2f}"}[unit]
-
-
-def _percent(part: float) -> str:
-    return f"{100 * part:.1f} %" if 0 < part < 0.095 else f"{100 * part:.0f} %"
 
 
 def _signed(part: float) -> str:

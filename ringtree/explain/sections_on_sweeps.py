@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ringtree.explain import ways, wires
+from ringtree.explain import anomalies, wires
 from ringtree.explain.blocks import Bullets, Paragraph, Section, Table
 from ringtree.explain.expectations import choices_in
 from ringtree.units import binary_text, bytes_text, count_text, seconds_text
@@ -85,7 +85,7 @@ def changes_and_slow_ways(report) -> Section:
 
 
 def _slow(sweep) -> list[str]:
-    found = sorted(ways.slow(sweep.sizes, sweep.times), key=lambda one: -one.times_as_long)
+    found = sorted(anomalies.slow(sweep.sizes, sweep.times), key=lambda one: -one.times_as_long)
     said = []
     for one in found[:_MOST]:
         first = " (the first size, which may hold what was left of warming up)" if one.worst == sweep.sizes[0] else ""
@@ -118,7 +118,7 @@ def _draws(report) -> list[str]:
 
 
 def _leaps(sweep) -> list[str]:
-    found = ways.leaps(sweep.sizes, sweep.times)
+    found = anomalies.leaps(sweep.sizes, sweep.times)
     said = [
         f"from {binary_text(before)} to {binary_text(size)} the time rises {more:.1f} times, the size {size / before:.3g} times: "
         "a slower way begins."
@@ -128,7 +128,7 @@ def _leaps(sweep) -> list[str]:
 
 
 def _bends(sweep) -> list[str]:
-    found = ways.bends(sweep.sizes, sweep.times)
+    found = anomalies.bends(sweep.sizes, sweep.times)
     if not found:
         return []
     places = [f"{binary_text(before)} and {binary_text(size)}" for before, size in found]
@@ -141,7 +141,9 @@ def _taken(sweep, nccl_log) -> list[str]:
     sizes = [size for size in sweep.sizes if size in taken]
     if not sizes:
         return []
-    steps = [f"{' '.join(way)} from {binary_text(size)}" for size, way in ways.changes(sizes, [taken[size] for size in sizes])]
+    steps = [
+        f"{' '.join(way)} from {binary_text(size)}" for size, way in anomalies.changes(sizes, [taken[size] for size in sizes])
+    ]
     return [f"NCCL says that it took {', '.join(steps)}."]
 
 

@@ -1,0 +1,84 @@
+"""Guess before you run: `guess` takes a number and an interval, `was` says how near they came, `guesses` how often they held.
+
+ms = labs.guess("milliseconds for 100 KB", best=30, low=20, high=60)
+...
+ms.was(27.4)
+labs.guesses()
+
+A guess with `...` in it is not made, and then nothing is printed: a page goes on without it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+from pathlib import Path
+
+from ringtree.errors import UsageError
+
+FILE = ".guesses.jsonl"  # beside the notebook, a line for each guess
+
+
+def guess(what: str, best=..., low=..., high=...) -> Guess:
+    """Guess a number before you run the cell that finds it.
+
+    what: the quantity, with its unit ("steps on 8 ranks"). best: your guess. low, high: an interval that you think holds the
+    number nine times out of ten. Left as `...`, nothing is guessed. Raises UsageError unless low <= best <= high.
+    """
+    given = {"best": best, "low": low, "high": high}
+    if any(value is ... for value in given.values()):
+        return Guess(what, None)
+    for name, value in given.items():
+        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+            raise UsageError(f"guess was given {name}={value!r}: give a number, or leave all three as `...`")
+    if not low <= best <= high:
+        raise UsageError(f"guess was given low={low}, best={best} and high={high}: give them in this order, the smallest first")
+    return Guess(what, (best, low, high))
+
+
+class Guess:
+    """A guess, or none; made by `guess`."""
+
+    def __init__(self, what: str, numbers: tuple | None):
+        self.what, self.numbers = what, numbers
+
+    def was(self, found: float) -> None:
+        """Say how near the guess came to `found`, and keep it for `guesses`. Prints nothing where nothing was guessed."""
+        if self.numbers is None:
+            return
+        best, low, high = self.numbers
+        holds = bool(low <= found <= high)
+        print(f"{self.what}: you guessed {best:g}, between {low:g} and {high:g}; it is {found:g}{_off(best, found)}.")
+        print("Your interval holds it." if holds else "Your interval does not hold it.")
+        with (
+            contextlib.suppress(OSError),
+            open(FILE, "a", encoding="utf-8") as file,
+        ):  # a folder that cannot be written to keeps none
+            file.write(json.dumps({"what": self.what, "holds": holds}) + "\n")
+
+
+def _off(best: float, found: float) -> str:
+    if best == found:
+        return ", exactly"
+    if best <= 0 or found <= 0:
+        return ""
+    more = max(best, found) / min(best, found)
+    if more < 1.05:
+        return ", and you are within 5 %"
+    return f", {more:.1f} times as {'much' if found > best else 'little'}"
+
+
+def guesses(folder=".") -> None:
+    """Print how many of your last guesses of each number were right, and how many should have been. Nothing without a guess."""
+    last = {}
+    with contextlib.suppress(OSError):
+        for line in Path(folder, FILE).read_text(encoding="utf-8").splitlines():
+            with contextlib.suppress(ValueError, TypeError, KeyError):  # a line that another hand wrote
+                entry = json.loads(line)
+                last[str(entry["what"])] = bool(entry["holds"])
+    if last:
+        held = sum(last.values())
+        print(f"{held} of your {len(last)} intervals hold their number. Nine of ten is what they were meant to.")
+        if held < 0.7 * len(last):
+            print("You are surer than you can be: make them wider.")

@@ -1,0 +1,244 @@
+"""Who gets in by the hub's form, who gets a server, and what somebody who guesses does to others: on the hub that runs."""
+
+import itertools
+import re
+import subprocess
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+import layout
+import people
+import pytest
+from log_in_limits import AT_ONCE, FEW, PAUSE, WRONG, WRONG_FROM_AN_ADDRESS, Limits
+from members import REFUSED_AFTER
+from traitlets.config.loader import PyFileConfigLoader
+
+ASKED = re.compile(r"PAM Authentication failed \('([^']*)'@([^)]*)\)")
+
+
+@pytest.fixture
+def said(hub):
+    """What the hub's log has said since the test began: a function."""
+    log = hub.folder / "logs" / "hub.out"
+    before = log.stat().st_size
+    return lambda: log.read_bytes()[before:].decode()
+
+
+def refused(hub, name, password="guessed", address="127.0.0.2"):
+    """How many seconds the hub takes to refuse this."""
+    begun = time.monotonic()
+    _, answer = people.log_in(hub, name, password, address)
+    assert answer.status_code == 403, (name, answer.status_code)
+    return time.monotonic() - begun
+
+
+@contextmanager
+def also_in(group, name):
+    subprocess.run(["gpasswd", "--add", name, group], check=True, stdout=subprocess.DEVNULL)
+    try:
+        yield
+    finally:
+        subprocess.run(["gpasswd", "--delete", name, group], check=True, stdout=subprocess.DEVNULL)
+
+
+def test_nobody_logs_in_without_the_password_or_from_outside_the_groups(hub, learners, said):
+    learner = learners(1)
+    with people.outsider(hub) as (name, password):
+        refused(hub, name, password)
+        for each in (learner.name, "nobody", "no-such-user", "a\0b", "x" * 300, f"{learner.name}/../root"):
+            refused(hub, each)
+        refused(hub, learner.name, "")
+    assert {asked for asked, _ in ASKED.findall(said())} == {learner.name}
+    session, answer = people.log_in(hub, learner.name, learner.password)
+    assert answer.url.startswith(hub.address) and answer.status_code == 200
+    assert session.get(f"{hub.address}/hub/home", timeout=30).url.endswith("/hub/home")
+
+
+def test_the_password_of_root_cannot_be_tried_whatever_group_root_is_in(hub, learners, said):
+    with people.in_group(hub, "root", "ADMINS"), also_in(hub.accounts.group, "root"):
+        for name in ("root", "ROOT", " root "):
+            refused(hub, name)
+        refused(hub, learners(1).name)
+    assert {asked for asked, _ in ASKED.findall(said())} == {learners(1).name}
+
+
+def test_a_name_that_nobody_has_is_refused_as_late_as_a_wrong_password(hub, learners):
+    names = [learners(1).name, "root", "no-such-user", "nobody"] * 2
+    with ThreadPoolExecutor(len(names)) as pool:
+        took = list(pool.map(lambda name: refused(hub, name), names))
+    assert min(took) >= REFUSED_AFTER and max(took) - min(took) < 1.5, dict(zip(names, took))
+
+
+def test_who_guesses_at_many_names_keeps_nobody_else_waiting(hub, learners, said):
+    learner, others = learners(1), [learners(number).name for number in (2, 3)]
+    names = [f"nobody-{number}" for number in range(100)] + others * 50
+    over = threading.Event()
+
+    def guess(number):
+        for name in itertools.islice(itertools.cycle(names), number, None):
+            if over.is_set():
+                return
+            people.log_in(hub, name, "guessed", "127.0.0.3")
+
+    with ThreadPoolExecutor(32) as pool:
+        for number in range(32):
+            pool.submit(guess, number * 6)
+        try:
+            time.sleep(8)
+            took = []
+            for _ in range(5):
+                begun = time.monotonic()
+                _, answer = people.log_in(hub, learner.name, learner.password, "127.0.0.3")
+                took.append(time.monotonic() - begun)
+                assert answer.status_code == 200, answer.text
+        finally:
+            over.set()
+    assert max(took) < 4, took
+    tried = [name for name, _ in ASKED.findall(said())]
+    assert {name: tried.count(name) for name in set(tried)}.keys() <= set(others)
+    assert 0 < len(tried) <= len(others) * (WRONG + AT_ONCE), tried
+
+
+def test_after_some_wrong_passwords_the_next_has_to_wait(hub, learners, said):
+    learner = learners(4)
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        list(pool.map(lambda _: refused(hub, learner.name, address="127.0.0.6"), range(WRONG)))
+    before = len(ASKED.findall(said()))
+    assert before == WRONG
+    _, answer = people.log_in(hub, learner.name, learner.password, "127.0.0.6")
+    assert answer.status_code == 429 and "Too many log-ins for this name. Try again in" in answer.text
+    assert len(ASKED.findall(said())) == before, "PAM was asked"
+
+
+def test_limits_are_of_a_name_and_of_an_address():
+    now = [0.0]
+    limits = Limits(lambda: now[0])
+
+    def wrong(name, address):
+        with limits.trying(name, address):
+            pass
+
+    for _ in range(WRONG):
+        assert limits.seconds_to_wait("ada", "there") == 0
+        wrong("ada", "there")
+    assert limits.seconds_to_wait("ada", "there") == PAUSE
+    assert limits.seconds_to_wait("ada", "elsewhere") == limits.seconds_to_wait("bob", "there") == 0
+    now[0] += PAUSE
+    assert limits.seconds_to_wait("ada", "there") == 0
+    wrong("ada", "there")
+    assert limits.seconds_to_wait("ada", "there") == PAUSE, "one more try, not five"
+    for number in range(WRONG_FROM_AN_ADDRESS):
+        wrong(f"name-{number}", "there")
+    assert limits.seconds_to_wait("name-1", "there") == 0
+    for _ in range(FEW - 1):
+        wrong("name-1", "there")
+    assert limits.seconds_to_wait("name-1", "there") == PAUSE and limits.seconds_to_wait("name-1", "elsewhere") == 0
+    assert limits.seconds_to_wait("carol", "there") == 0, "who has not been wrong may try"
+    now[0] += 3600
+    assert limits.seconds_to_wait("ada", "there") == limits.seconds_to_wait("name-1", "there") == 0
+    with limits.trying("ada", "there"), limits.trying("ada", "there") as tried:
+        assert limits.seconds_to_wait("ada", "there") and not limits.seconds_to_wait("ada", "elsewhere")
+        tried.succeeded()
+
+
+def test_limits_remember_so_many_names_and_no_more(monkeypatch):
+    monkeypatch.setattr("log_in_limits.MOST", 10)
+    limits = Limits()
+    with limits.trying("held", "there"):
+        for number in range(100):
+            with limits.trying(f"name-{number}", f"there-{number}"):
+                pass
+        assert len(limits.pairs) <= 12 and len(limits.addresses) <= 12 and limits.pairs["held", "there"][0] == 1
+
+
+FORGED = """
+import re, socket, urllib.parse
+def ask(lines, body=""):
+    line = socket.socket(socket.AF_UNIX)
+    line.connect({path!r})
+    line.sendall(("\\r\\n".join([*lines, "Host: hub", "X-Forwarded-For: 203.0.113.9", "X-Real-Ip: 203.0.113.9", "Connection: close",
+        f"Content-Length: {{len(body)}}", "", body])).encode())
+    return line.makefile().read()
+form = ask(["GET /hub/login HTTP/1.1"])
+cookies = dict(re.findall(r"Set-Cookie: ([^=]+)=([^;]*)", form))
+body = urllib.parse.urlencode(dict(username={name!r}, password="guessed", _xsrf=cookies["_xsrf"].strip('"')))
+jar = "; ".join(f"{{name}}={{value}}" for name, value in cookies.items())
+print(ask(["POST /hub/login HTTP/1.1", f"Cookie: {{jar}}", "Content-Type: application/x-www-form-urlencoded"], body).split()[1])
+"""
+
+
+def test_the_address_in_the_hubs_log_is_not_a_learners_to_choose(hub, learners, said):
+    learner, other = learners(1), learners(2)
+    learner.start(gpus=0)
+    with learner.kernel() as run:
+        told = run(FORGED.format(path=str(hub.folder / "sockets" / "hub.sock"), name=other.name))
+    assert told == "403", told
+    people.log_in(hub, other.name, "guessed", **{"X-Forwarded-For": "203.0.113.9", "X-Real-Ip": "203.0.113.9"})
+    assert "203.0.113.9" not in said(), [line for line in said().splitlines() if "203.0.113.9" in line]
+    assert {(name, address) for name, address in ASKED.findall(said())} == {
+        (other.name, f"user-{learner.uid}"),
+        (other.name, "127.0.0.1"),
+    }
+
+
+# ---------------------------------------------------------------- who gets a server
+
+
+def test_no_user_outside_of_the_learners_group_gets_a_server_whoever_asks(hub, said):
+    with people.outsider(hub) as (name, _):
+        for each in (name, "root", "nobody"):
+            hub.admin.ask("POST", f"users/{each}")
+            hub.admin.ask("POST", f"users/{each}/server", gpus=0)
+            people.wait_for(lambda: f"{each} is not in the group {hub.accounts.group}" in said(), "the hub to refuse", 20)
+            people.wait_for(lambda: not hub.admin.server(each).get("pending"), "the end of it", 20)
+            assert not hub.admin.server(each).get("ready")
+            assert not hub.admin.job(each) and not (hub.folder / "run" / each).exists()
+            hub.admin.ask("DELETE", f"users/{each}")
+
+
+def test_no_group_that_a_system_has_administers_the_hub(hub, learners, monkeypatch):
+    """What is configured where the administrator says nothing."""
+    for name, value in hub._environment().items():
+        monkeypatch.setenv(name, value)
+    for who in ("ADMINS", "ASSISTANTS"):
+        monkeypatch.delenv(f"RINGTREE_HUB_{who}", raising=False)
+    said = PyFileConfigLoader(str(layout.CONFIG)).load_config()
+    door = said.JupyterHub.authenticator_class(config=said)
+    assert door.admin_groups == {"ringtree-admins"} and door.assistant_groups == {"ringtree-assistants"}
+    learner = learners(3)
+    with also_in("root", learner.name):
+        assert not door.is_admin(None, {"name": learner.name}) and not door.is_admin(None, {"name": "root"})
+
+
+def api(hub, session, method, path, **body):
+    headers = {"X-XSRFToken": session.cookies.get("_xsrf", path="/hub/"), "Referer": f"{hub.address}/hub/admin"}
+    return session.request(method, f"{hub.address}/hub/api/{path}", headers=headers, json=body or None, timeout=30)
+
+
+def test_an_assistant_sees_and_stops_servers_and_enters_none(hub, learners):
+    learner = learners(1)
+    learner.start(gpus=0)
+    with people.outsider(hub) as (name, password), people.in_group(hub, name, "ASSISTANTS"):
+        session, _ = people.log_in(hub, name, password)
+        assert session.get(f"{hub.address}/hub/admin", timeout=30).status_code == 200
+        seen = {each["name"]: each for each in api(hub, session, "GET", "users").json()}
+        server = seen[learner.name]["servers"][""]
+        assert server["ready"] and not server.get("state") and seen.keys() >= {learner.name, name}
+        for path in ("lab", "api/kernels", "api/contents"):
+            answer = session.get(f"{learner.url}/{path}", timeout=30)
+            assert answer.status_code in (403, 404), (path, answer.status_code, answer.url)
+        user = f"users/{learner.name}"
+        asked = [("POST", f"{user}/tokens"), ("POST", f"{user}/servers/second"), ("PATCH", user), ("DELETE", user)]
+        asked += [("POST", "users/root"), ("POST", f"users/{name}/server"), ("POST", "shutdown"), ("GET", "proxy")]
+        for method, path in asked:
+            answer = api(hub, session, method, path, **({"admin": True} if method == "PATCH" else {}))
+            if path == f"users/{name}/server":
+                assert not hub.admin.job(name)
+            else:
+                assert answer.status_code in (403, 404), (method, path, answer.status_code, answer.text)
+        assert learner.ready()
+        assert api(hub, session, "DELETE", f"{user}/server").status_code in (202, 204)
+        people.wait_for(lambda: not hub.admin.job(learner.name), "the server to stop", 60)
+        hub.admin.ask("DELETE", f"users/{name}")

@@ -1,0 +1,169 @@
+"""Minutes, needs and next stops: `python tools/routes.py` writes them to the chapters' heads, the welcome and the start page.
+
+book/routes.yml names the routes. A chapter's minutes are computed from its words and its lines of code; a lab's are the ones
+that it prints. With --check nothing is written, and the exit status is 1 where something is out of date.
+"""
+
+import argparse
+import functools
+import itertools
+import re
+import sys
+from pathlib import Path
+
+import nbformat
+import yaml
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = [ROOT / "book" / "welcome.md", ROOT / "book" / "start.md"]
+# What a reader who runs every cell gets through in a minute, folded answers and whole scripts apart.
+WORDS, LINES, CELLS = 150, 12, 4
+SCRIPT = re.compile(r"```python\n# scripts/.*?\n```", re.DOTALL)
+HEAD = re.compile(r"\n\n\*\d+ minutes[.,] [^\n]*\*(?=\n\n|$)")
+BETWEEN = re.compile(r"(<!-- routes -->\n).*?(<!-- end of routes -->)", re.DOTALL)
+
+
+@functools.cache
+def plan():
+    return yaml.safe_load((ROOT / "book" / "routes.yml").read_text(encoding="utf-8"))
+
+
+@functools.cache
+def chapters():
+    """{number: path} of all chapters, the first evening among them."""
+    return {path.name[:2]: path for path in sorted((ROOT / "notebooks").glob("[0-9][0-9]-*.ipynb"))}
+
+
+@functools.cache
+def labs():
+    """{number: path} of the labs' notebooks for learners."""
+    return {path.parent.name[:2]: path for path in sorted((ROOT / "labs" / "release").glob("*/*.ipynb"))}
+
+
+@functools.cache
+def notebook(path):
+    return nbformat.read(path, as_version=4)
+
+
+def title(path):
+    text = notebook(path).cells[0].source if path.suffix == ".ipynb" else path.read_text(encoding="utf-8")
+    return re.search(r"^# (?:Lab \d+: )?(.+)$", text, re.MULTILINE)[1]
+
+
+def is_further(cell):
+    """Whether a chapter's second part begins here, which can be left out."""
+    return cell.cell_type == "markdown" and bool(re.search(r"^## Further$", cell.source, re.MULTILINE))
+
+
+def core(path):
+    """The cells of a chapter up to its heading Further; all where it has none."""
+    return list(itertools.takewhile(lambda cell: not is_further(cell), notebook(path).cells))
+
+
+@functools.cache
+def minutes(path, further=False):
+    """How long a page takes: what it says itself, or for a chapter what its words, lines and cells make, in fives.
+
+    further: what comes below its heading Further, in the place of its core.
+    """
+    if path.suffix != ".ipynb":
+        return 5 * max(1, round(len(path.read_text(encoding="utf-8").split()) / WORDS / 5))
+    if path.parent.name != "notebooks" or path.name.startswith("00-"):
+        return int(re.search(r"^\*(\d+) minutes\. ", notebook(path).cells[0].source, re.MULTILINE)[1])
+    words = lines = cells = 0
+    first = core(path)
+    for cell in notebook(path).cells[len(first) :] if further else first:
+        if cell.cell_type == "markdown":
+            prose = re.sub(r"\]\(\S+?\)", "]", SCRIPT.sub("", HEAD.sub("", cell.source)))
+            words += len(re.findall(r"[^\W\d_][\w'’-]*", prose))
+        elif "hide-cell" not in cell.metadata.get("tags", ()):
+            cells += 1
+            lines += sum(bool(line.strip()) for line in cell.source.splitlines())
+    return 5 * round((words / WORDS + lines / LINES + cells / CELLS) / 5)
+
+
+def path_of(stop):
+    if stop.startswith("lab "):
+        return labs()[stop[4:]]
+    return chapters()[stop] if stop in chapters() else ROOT / stop
+
+
+def stops_of(route):
+    """The stops of a route: of "everything" all chapters, each with its lab."""
+    if route["stops"] != "everything":
+        return route["stops"]
+    numbers = list(chapters())
+    return [stop for number in numbers for stop in (number, f"lab {number}") if stop in numbers or number in labs()]
+
+
+def link(stop, source):
+    """A link to a stop from the notebook or page `source`; a chapter by its title, a lab by its number."""
+    path = path_of(stop)
+    text = f"lab {int(stop[4:])}" if stop.startswith("lab ") else title(path)
+    up = "../" * (len(source.relative_to(ROOT).parts) - 1)
+    beside = path.parent == source.parent
+    return f"[{text}]({path.name if beside else up + path.relative_to(ROOT).as_posix()})"
+
+
+def spoken(count):
+    """Minutes as hours and minutes."""
+    hours, rest = divmod(count, 60)
+    return f"{hours} h {rest} min" if hours and rest else f"{hours} h" if hours else f"{rest} min"
+
+
+def head_of(number):
+    """The line below a chapter's first sentence."""
+    path, following = chapters()[number], {}
+    for route in plan()["routes"]:
+        stops = stops_of(route)
+        if number in stops and stops.index(number) + 1 < len(stops):
+            following.setdefault(stops[stops.index(number) + 1], []).append(route["name"].lower())
+    needs = " and ".join(link(each, path) for each in plan()["needs"].get(number, ()))
+    after = "; ".join(f"{link(stop, path)} ({', '.join(names)})" for stop, names in following.items())
+    more = minutes(path, further=True)
+    said = f"*{minutes(path)} minutes{f', and {more} for the part called Further' if more else ''}. {f'It needs {needs}.' if needs else 'It needs nothing before it.'}"
+    return f"{said} Next: {after}.*" if after else f"{said}*"
+
+
+def table(page):
+    """The routes as a list, with the minutes of each stop."""
+    lines = []
+    for route in plan()["routes"]:
+        stops = stops_of(route)
+        total = sum(minutes(path_of(stop)) for stop in stops)
+        if route["stops"] == "everything":
+            total += sum(minutes(path, further=True) for path in chapters().values() if not path.name.startswith("00-"))
+            told = f"All chapters in their order, each with its lab, from {link('00', page)} on."
+        else:
+            told = " → ".join(f"{link(stop, page)} {minutes(path_of(stop))}" for stop in stops)
+        lines.append(f"**{route['name']}** ({spoken(total)})\n: {route['for']}\n\n  {told}\n")
+    return "\n".join(lines)
+
+
+def wanted():
+    """(path, its text as it should be) of everything that this file writes."""
+    for number, path in chapters().items():
+        if number != "00":
+            found = nbformat.read(path, as_version=4)
+            first, promise, *rest = HEAD.sub("", found.cells[0].source).split("\n\n")
+            found.cells[0].source = "\n\n".join([first, promise, head_of(number), *rest])
+            yield path, nbformat.writes(found) + "\n"
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        yield page, BETWEEN.sub(lambda match, page=page: f"{match[1]}{table(page)}{match[2]}", text)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--check", action="store_true", help="write nothing")
+    check = parser.parse_args().check
+    stale = [(path, text) for path, text in wanted() if path.read_text(encoding="utf-8") != text]
+    for path, text in stale:
+        print(f"{'out of date' if check else 'written'}: {path.relative_to(ROOT)}")
+        if not check:
+            path.write_text(text, encoding="utf-8")
+    return 1 if check and stale else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
