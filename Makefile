@@ -32,9 +32,8 @@ ifdef SOLUTIONS
 export RINGTREE_SOLUTIONS := $(SOLUTIONS)
 endif
 
-# Three workers and four hubs keep two cores busy, because each spends part of its time waiting. Found by trial.
+# Three workers keep two cores busy, because each spends part of its time waiting. Found by trial.
 WORKERS ?= 3
-HUBS ?= 4
 NBVAL := --nbval --nbval-cell-timeout 300 --nbval-sanitize-with tests/nbval_sanitize.cfg
 
 # Write bytecode even if the machine says not to: hundreds of kernels and ranks import the same modules.
@@ -70,7 +69,7 @@ check: $(READY)
 	$(RUN) -m ruff format --check . || failed=1; \
 	$(RUN) -m ruff check . || failed=1; \
 	$(RUN) -m mypy || failed=1; \
-	$(RUN) -m pytest -q -n $(WORKERS) --dist worksteal -k "not face_works_whatever" $(CHECKED) $(ARGS) || failed=1; \
+	$(RUN) -m pytest -q --cold -n $(WORKERS) --dist worksteal -k "not face_works_whatever" $(CHECKED) $(ARGS) || failed=1; \
 	exit $$failed
 
 # The tests that ask for RINGTREE_NIGHTLY are found by that word.
@@ -122,55 +121,11 @@ lock:
 	  --output-file $(HUB_LOCK) hub/server/requirements.txt $(ARGS)
 	@sed -i '/^$$/,$$d' $(HUB_LOCK)
 
-# Learners run what lies here: so it is made from the system's own Python, and no folder on the way may be closed to them.
+# The hub is a product of its own: hub/Makefile has its rules. Paths stay those of the folder in which you type.
 HUB ?= _build/hub
-HUB_PYTHON ?= $(firstword $(wildcard /usr/bin/python3) $(shell command -v $(PYTHON)))
-HUB_RUN := $(HUB)/python/bin/python
-.PHONY: hub hub-remove hub-demo test-hub
-
-# A server's programs lie where every user may enter, whatever this checkout is.
-hub hub-remove: SETTINGS = $(if $(SERVER),--hub $(SERVER)) $(if $(YES),--yes) $(foreach name,ADDRESS CERTIFICATE KEY TEACHER,$(if $($(name)),--$(shell echo $(name) | tr A-Z a-z) $($(name))))
-
-hub:
-	@HUB_PYTHON=$(HUB_PYTHON) $(HUB_PYTHON) hub/server/install.py install $(SETTINGS) $(ARGS)
-
-hub-remove:
-	@$(HUB_PYTHON) hub/server/install.py remove $(SETTINGS) $(ARGS)
-
-.PHONY: hub-benchmark
-hub-benchmark: $(HUB)/ready
-	@RINGTREE_HUB=$(abspath $(HUB)) $(HUB_RUN) benchmarks/hub.py $(ARGS)
-
-hub-demo: $(HUB)/ready
-	@$(HUB_RUN) $(HUB)/server/demo.py --course tools/course.py $(ARGS)
-
-test-hub: $(HUB)/ready
-	@RINGTREE_HUB=$(abspath $(HUB)) $(HUB_RUN) -m pytest -o faulthandler_timeout=600 $(or $(ARGS),-n $(HUBS) --dist loadfile --no-loadscope-reorder tests/hub)
-
-# npm would keep compiled programs in /tmp, and take from there what anybody may have laid: root does without.
-$(HUB)/installed: hub/server/requirements.txt $(HUB_LOCK) $(wildcard hub/server/proxy/*.json) requirements.txt requirements.lock requirements-cuda.lock
-	@command -v $(HUB_PYTHON) >/dev/null || { echo "No Python found: name one of 3.11 or newer that every user may execute with 'HUB_PYTHON=/path/to/python3'." >&2; exit 1; }
-	@$(HUB_PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "$(HUB_PYTHON) is $$($(HUB_PYTHON) --version), and the hub needs Python 3.11 or newer: name one that every user may execute with 'HUB_PYTHON=/path/to/python3.11'." >&2; exit 1; }
-	@[ -x $(HUB_RUN) ] || $(HUB_PYTHON) -m venv --clear $(HUB)/python
-	@echo "Installing the hub into $(HUB): some minutes the first time"
-	@grep -v '^-e' requirements.txt > $(HUB)/requirements.txt
-	@$(HUB_RUN) -m pip install --disable-pip-version-check --progress-bar on -r $(HUB)/requirements.txt -r hub/server/requirements.txt $(LOCKS) -c $(HUB_LOCK)
-	@mkdir -p $(HUB)/proxy && cp hub/server/proxy/package*.json $(HUB)/proxy
-	@cd $(HUB)/proxy && PATH="$(abspath $(HUB)/python/bin):$$PATH" NODE_DISABLE_COMPILE_CACHE=1 npm ci --omit=dev --no-fund --no-audit
-	@touch $@
-
-# Package and scripts are copied, not linked to: learners may not be able to enter this folder. A hub may be running: a script is
-# moved into the old one's place, so that it is never missing, and what the new version lacks goes last.
-$(HUB)/ready: $(HUB)/installed pyproject.toml $(shell find book/jupyter hub/server hub/slurm -type f ! -name '*.pyc'; find ringtree -name '*.py' -o -name '*.pyi' -o -name '*.pyi' -o -name '*.csv' -o -name '*.js' -o -name '*.css' -o -name '*.txt')
-	@rm -rf $(HUB)/source && mkdir -p $(HUB)/source && cp -r pyproject.toml ringtree $(HUB)/source
-	@$(HUB_RUN) -m pip install --quiet --disable-pip-version-check --no-deps --force-reinstall $(HUB)/source
-	@rm -rf $(HUB)/source $(HUB)/new && mkdir $(HUB)/new && touch -d "1 second ago" $(HUB)/begun
-	@cp -r book/jupyter hub/server hub/slurm $(HUB)/new
-	@cd $(HUB)/new && find . -type d -exec mkdir -p ../{} \; && find . -type f -exec mv -f {} ../{} \;
-	@cd $(HUB) && find jupyter server slurm -type f ! -newer begun -delete && rm -r new begun
-	@touch $@
-
-$(HUB)/ready: $(wildcard hub/server/pages/*)
+.PHONY: hub hub-remove hub-demo hub-benchmark test-hub
+hub hub-remove hub-demo hub-benchmark test-hub:
+	@$(MAKE) --no-print-directory -C hub $@ HUB=$(abspath $(HUB)) FROM=$(CURDIR)
 
 clean:
 	rm -rf _build .pytest_cache .hypothesis

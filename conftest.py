@@ -29,7 +29,7 @@ warm_kernels = contextlib.ExitStack()
 
 def pytest_configure(config):
     # Workers have it from the process that starts them; a hub starts its kernels itself.
-    if not hasattr(config, "workerinput") and "RINGTREE_HUB" not in os.environ:
+    if not (config.option.cold or hasattr(config, "workerinput") or "RINGTREE_HUB" in os.environ):
         warm_kernels.enter_context(warm.kernels())
 
 
@@ -53,11 +53,12 @@ def pytest_collectstart(collector):
             collector.setup = collector.setup_sanitize_files  # no kernel
 
 
-# -- `--kept`: nbval compares what `tools/run_notebooks.py` kept, and runs nothing ------------------------------------
-
-
 def pytest_addoption(parser):
+    parser.addoption("--cold", action="store_true", help="load nothing for kernels beforehand: for tests that start none")
     parser.addoption("--kept", action="store_true", help="compare the outputs that tools/run_notebooks.py kept; run nothing")
+
+
+# -- `--kept`: nbval compares what `tools/run_notebooks.py` kept, and runs nothing ------------------------------------
 
 
 def pytest_itemcollected(item):

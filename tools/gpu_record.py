@@ -31,6 +31,7 @@ if lacking := [name for name in ("torch", "pandas", "ipyparallel", "psutil", "nb
     sys.exit(2)
 
 import normalise
+import on_gpu
 import pandas
 import pytest
 import torch
@@ -38,7 +39,6 @@ import torch
 from ringtree.data import recordings
 from ringtree.errors import UsageError
 from ringtree.live.reports.deadline import RankError
-from ringtree.measure import on_gpu
 
 NBVAL = ("--nbval", "--nbval-cell-timeout", "300", "--nbval-sanitize-with", str(ROOT / "tests" / "nbval_sanitize.cfg"))
 QUIET = ("-q", "--tb=no", "--no-header", "--no-summary", "-p", "no:cacheprovider", "-c", str(ROOT / "pyproject.toml"))

@@ -100,7 +100,7 @@ class Programs:
         if not self.folder.exists():
             record.note(programs=str(self.folder))
         python = f"HUB_PYTHON={os.environ.get('HUB_PYTHON', '/usr/bin/python3')}"
-        run("make", "--no-print-directory", f"HUB={self.folder}", python, f"{self.folder}/ready", cwd=CHECKOUT)
+        run("make", "--no-print-directory", f"HUB={self.folder}", python, f"{self.folder}/ready", cwd=CHECKOUT / "hub")
 
     def undo(self, record):
         if made := record.get("programs"):
@@ -642,6 +642,8 @@ def options(words, record):
     if not said.get("address", "https").startswith("https"):
         last |= {"certificate": None, "key": None}
     given = argparse.Namespace(**({name: usual for name, (usual, *_) in OPTIONS.items()} | last | said))
+    for name in ("hub", "certificate", "key"):  # systemd wants whole paths, and the next `make hub` may be typed elsewhere
+        setattr(given, name, getattr(given, name) and os.path.abspath(getattr(given, name)))
     given.options = {name: getattr(given, name) for name in OPTIONS}
     given.hub = Path(given.hub)
     return given

@@ -12,7 +12,7 @@ rank issued in a run (`nccl_calls`) and carries it out again by these rules alon
 "lazy" makes communicators when they are first used, as torch.distributed does without device_id: one of two ranks for
 their first unbatched message, one of the group for its first collective or batch. "eager" has each group's from the start.
 
-`PROGRAMS` of `ringtree.measure.pairing` were run on four NCCL ranks (the recording "pairing"). None that is accepted here
+`PROGRAMS` of `tools/pairing.py` were run on four NCCL ranks (the recording "pairing"). None that is accepted here
 hung or failed there, and each that is refused hung, failed or got wrong data in at least one way, save one: collectives of
 several groups in two orders ended, where the groups had been used before. That NCCL's luck is not relied upon here. Where
 "eager" differs from a run: the communicator is there, but connections are made when first used, on the host. So the first

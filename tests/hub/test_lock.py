@@ -1,6 +1,8 @@
 """The hub's requirements, their lock and what `make hub` has installed beside the course say the same."""
 
 import os
+import subprocess
+import sys
 
 import pytest
 from helpers.requirements import BELOW, HUB, HUB_LOCKED, pulled_in, refused_by
@@ -26,3 +28,10 @@ def test_the_lock_pins_everything_below_the_hubs_requirements():
 
 def test_every_locked_version_allows_the_pythons_that_the_readme_names():
     assert not refused_by(beside_the_course())
+
+
+def test_what_is_installed_is_what_the_book_and_the_hub_declare():
+    said = subprocess.run([sys.executable, "-m", "pip", "check"], capture_output=True, text=True)
+    assert said.returncode == 0, said.stdout
+    asked = subprocess.run([sys.executable, "-m", "pip", "show", "ringtree-hub"], capture_output=True, text=True).stdout
+    assert "Requires: batchspawner, jupyter_server, jupyterhub" in asked

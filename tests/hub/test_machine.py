@@ -1,6 +1,7 @@
 """What Slurm is told of a machine; no hub is needed."""
 
 import http.server
+import os
 import re
 import socket
 import threading
@@ -233,6 +234,7 @@ SAID = ["--address", "https://0.0.0.0:443", "--certificate", "a.pem", "--key", "
 def test_an_upgrade_repeats_no_option(monkeypatch, tmp_path):
     monkeypatch.setattr(install, "RECORD", tmp_path / "record" / "made.json")
     first = install.options(["install", *SAID], install.Record())
+    assert (first.certificate, first.key) == (os.path.abspath("a.pem"), os.path.abspath("b.pem")), "systemd wants whole paths"
     install.Record().note(options=first.options)
     again = install.options(["install", "--yes"], install.Record())
     assert (again.options, again.yes) == (first.options, True)

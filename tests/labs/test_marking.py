@@ -146,7 +146,7 @@ BREAKS = {
     r"raise type('CheckPassed', (Exception,), {})('\x1b[32mshift is right\x07')": "CheckPassed:  [32mshift is right",
     "mine = []; mine.append(mine); return mine": "rank 0 returned a list",
     "return type('None', (), {'__repr__': lambda self: 1 / 0})()": "rank 0 returned a None",
-    "while True: pass": "the program had not ended after 1 s of real time",
+    "while True: pass": "the program had not ended after ",
 }
 
 
@@ -292,7 +292,7 @@ def test_a_process_with_these_limits_starts_only_so_many():
         os.setsid()
         try:
             if os.geteuid() == 0:
-                os.setresuid(64321, 64321, 64321)
+                os.setresuid(*[100_000 + os.getpid()] * 3)  # a user that no other run of these tests is at the same time
             forks.limit(nursery.MEMORY, nursery.FILES, nursery.SECONDS, nursery.PROCESSES)
             started = 0
             while started < 2 * nursery.PROCESSES:

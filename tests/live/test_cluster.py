@@ -1,8 +1,12 @@
 """How ranks are placed and started, tried without the machines that it is for."""
 
+import importlib.util
+import os
+
 import pytest
 
 from ringtree.errors import UsageError
+from ringtree.live.cluster import start
 from ringtree.live.placement import choose_backend
 from ringtree.live.processes import engine, launchers
 
@@ -87,3 +91,17 @@ def test_torch_is_loaded_before_ranks_are_forked():
     launchers.fork_server().folder()  # answers once it is ready
     loaded = open(f"/proc/{launchers.fork_server().process.pid}/maps").read()
     assert "libtorch_cpu" in loaded and "_greenlet" not in loaded  # what a rank needs, and not the simulator as well
+
+
+@pytest.mark.parametrize("name", ["Forked", "Nursed"])
+def test_ranks_find_what_the_pythonpath_that_they_are_given_names(tmp_path, name):
+    """Also after a restart."""
+    if name == "Forked" and not launchers.can_fork():
+        pytest.skip("ranks are forked on Linux alone")
+    (tmp_path / "only_there.py").touch()
+    given = {"PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])}
+    engines = "fork" if name == "Forked" else "local"
+    with start(2, engines=engines, options={f"{name}EngineSet": {"environment": given}}) as ranks:
+        for _ in range(2):
+            assert all(ranks.call(importlib.util.find_spec, "only_there"))
+            ranks.restart()

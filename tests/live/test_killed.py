@@ -69,8 +69,8 @@ def test_a_process_that_is_killed_is_told_and_the_ranks_are_back(notebooks, engi
         notebook.run(kill)
         answer = notebook.run("%%px --timeout 20\nprint('on')")
     else:
-        notebook.run(f"threading.Timer(1.5, lambda: {kill}).start()")
-        answer = notebook.run("%%px --timeout 20\nimport time\nfor _ in range(60):\n    time.sleep(0.1)")
+        notebook.run(f"threading.Timer(0.5, lambda: {kill}).start()")
+        answer = notebook.run("%%px --timeout 20\nimport time\nfor _ in range(30):\n    time.sleep(0.1)")
     if told:
         assert answer.error == "RankDied" and re.fullmatch(f"{told}\n?{re.escape(LAST)}", answer.message), answer.message
         assert "rank 0 waits" not in answer.message
@@ -81,29 +81,27 @@ def test_a_process_that_is_killed_is_told_and_the_ranks_are_back(notebooks, engi
 
 
 @linux
-@pytest.mark.parametrize("engines", ["fork", "local"])
 @pytest.mark.parametrize(
     "deed", ["os.kill(os.getppid(), signal.SIGKILL)", "os.kill(os.getppid(), signal.SIGKILL); time.sleep(5)"]
 )
-def test_a_rank_that_kills_its_parent_is_told_in_the_same_cell(notebooks, engines, deed):
-    notebook = notebooks(engines)
+def test_a_rank_that_kills_its_parent_is_told_in_the_same_cell(notebooks, deed):
+    """Its fork server. Of a rank under a nanny the nanny is the parent, and above it is killed from the notebook."""
+    notebook = notebooks("fork")
     answer = notebook.run(f"%%px --timeout 20\nimport os, signal, time\nif rank == 1:\n    {deed}")
-    told = SERVER if engines == "fork" else RANK
-    if engines == "local" and not answer.error:  # it was done before Linux had ended it
-        answer = notebook.run("%%px --timeout 20\npass")
-    assert answer.error == "RankDied" and re.fullmatch(f"{told}\n?{re.escape(LAST)}", answer.message), answer.message
+    assert answer.error == "RankDied" and re.fullmatch(f"{SERVER}\n?{re.escape(LAST)}", answer.message), answer.message
     assert works(notebook)
 
 
 @linux
-def test_a_fork_server_that_is_stopped_keeps_no_rank_from_working_and_no_restart_waiting():
-    with kernel(cold=True) as live:
-        live.run("import ringtree, os, signal\nfrom ringtree.live.processes import launchers\nranks = ringtree.start(2)")
-        live.run("launchers.PATIENCE = launchers.LITTLE_PATIENCE = 0.5")
-        live.run("os.kill(ranks.cluster.controller.server.process.pid, signal.SIGSTOP)")
-        assert works(live)
-        assert live.run("ranks.restart()").error is None
-        assert works(live)
+def test_a_fork_server_that_is_stopped_keeps_no_rank_from_working_and_no_restart_waiting(notebooks):
+    live = notebooks("fork")
+    live.run("from ringtree.live.processes import launchers\npatience = launchers.PATIENCE, launchers.LITTLE_PATIENCE")
+    live.run("launchers.PATIENCE = launchers.LITTLE_PATIENCE = 0.5")
+    live.run("os.kill(ranks.cluster.controller.server.process.pid, signal.SIGSTOP)")
+    assert works(live)
+    assert live.run("ranks.restart()").error is None
+    assert works(live)
+    assert live.run("launchers.PATIENCE, launchers.LITTLE_PATIENCE = patience").error is None
 
 
 @linux
@@ -126,12 +124,12 @@ def test_nothing_stays_of_a_kernel_whose_fork_server_was_killed(end, tmp_path):
 
 
 @linux
-def test_a_fork_server_that_is_killed_while_ranks_start_ends_the_start_with_a_sentence():
-    with kernel(cold=True) as live:
-        live.run("import ringtree\nfrom ringtree.live import joining\njoin = joining.join")
-        live.run("def kill(*_):\n    import os\n    os.kill(os.getppid(), 9)\njoining.join = kill")
-        answer = live.run("ranks = ringtree.start(2)", timeout=40)
-        assert answer.error == "RuntimeError" and "the fork server, with which all ranks end, died" in answer.message
-        assert "ringtree.start again" in answer.message
-        live.run("joining.join = join")
-        assert live.run("ranks = ringtree.start(2)").error is None and works(live)
+def test_a_fork_server_that_is_killed_while_ranks_start_ends_the_start_with_a_sentence(notebooks):
+    live = notebooks("fork")
+    live.run("from ringtree.live import joining\njoin = joining.join")
+    live.run("def kill(*_):\n    import os\n    os.kill(os.getppid(), 9)\njoining.join = kill")
+    answer = live.run("ranks = ringtree.start(2, engines='fork')", timeout=40)
+    assert answer.error == "RuntimeError" and "the fork server, with which all ranks end, died" in answer.message
+    assert "ringtree.start again" in answer.message
+    live.run("joining.join = join")
+    assert live.run("ranks = ringtree.start(2, engines='fork')").error is None and works(live)

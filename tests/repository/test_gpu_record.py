@@ -20,13 +20,14 @@ import torch
 ROOT = Path(__file__).resolve().parents[2]
 import executed
 import gpu_record
+import on_gpu
+import pairing
 
 from ringtree import tables
 from ringtree.data import recordings
 from ringtree.data.recordings import PROVENANCE, RECORDINGS, recording
 from ringtree.errors import UsageError
 from ringtree.live.reports.deadline import RanksStuck
-from ringtree.measure import on_gpu, pairing
 from ringtree.theory import nccl
 
 PROGRAMS = {**pairing.PROGRAMS, **pairing.ALONE}
@@ -64,6 +65,8 @@ def write_notebook(path, *cells):
 
 # -- a dry run, end to end ----------------------------------------------------------
 
+nightly = pytest.mark.skipif("RINGTREE_NIGHTLY" not in os.environ, reason="takes half a minute: set RINGTREE_NIGHTLY=1")
+
 
 @pytest.fixture(scope="module")
 def dry(tmp_path_factory):
@@ -85,6 +88,7 @@ def dry(tmp_path_factory):
     return SimpleNamespace(folder=out, said=ended.stdout, read=read, rows=lambda name: read[name][0].to_dict("records"))
 
 
+@nightly
 def test_a_dry_run_goes_through_every_part_and_says_where_it_was(dry):
     assert sorted(dry.read) == sorted(RECORDINGS) == sorted(gpu_record.NAMES)
     assert "Found 4 ranks on CPUs" in dry.said and "A dry run says nothing of a GPU" in dry.said
@@ -98,6 +102,7 @@ def test_a_dry_run_goes_through_every_part_and_says_where_it_was(dry):
             recording(name, dry.folder)
 
 
+@nightly
 def test_cells_that_differ_are_told_from_those_that_do_not(dry):
     same, differs, ignored, raises = rows = dry.rows("notebooks")
     assert [(row["cell"], row["outcome"]) for row in rows] == [(0, "passed"), (1, "failed"), (2, "passed"), (3, "failed")]
@@ -106,6 +111,7 @@ def test_cells_that_differ_are_told_from_those_that_do_not(dry):
     assert "small.ipynb: 4 cells, 2 failed, 2 passed\n  cell 1: failed\n  cell 3: failed" in dry.said
 
 
+@nightly
 def test_reduce_and_all_reduce_are_timed_in_both_orders_and_nothing_too(dry):
     orders = ("reduce then all_reduce", "all_reduce then reduce", "nothing then nothing")
     insides, whens = ("tensor, call and print", "the call alone"), ("first", "warm")
@@ -118,6 +124,7 @@ def test_reduce_and_all_reduce_are_timed_in_both_orders_and_nothing_too(dry):
     ]
 
 
+@nightly
 def test_gloo_makes_the_host_wait_in_the_call_and_an_asynchronous_call_in_wait(dry):
     late = {row["case"]: row for row in dry.rows("streams") if row["late"]}
     seconds = late["all_reduce()"]["late"]
@@ -128,6 +135,7 @@ def test_gloo_makes_the_host_wait_in_the_call_and_an_asynchronous_call_in_wait(d
     assert later["returned"] < later["waited"] and later["waited"] >= seconds / 2
 
 
+@nightly
 def test_the_other_parts_measure_and_what_only_nccl_tells_stays_empty(dry):
     for row in dry.rows("choices"):
         assert row["wrong"] == 0 and 0 < row["low"] <= row["time"] <= row["high"]
@@ -138,6 +146,7 @@ def test_the_other_parts_measure_and_what_only_nccl_tells_stays_empty(dry):
     assert "rank 0 waits to receive from rank 1, which has finished  [_unpaired, line" in row["report"]
 
 
+@nightly
 def test_programs_of_the_pairing_rules_are_tried_and_a_hang_is_told(dry):
     ends, hangs = dry.rows("pairing")
     assert (ends["program"], ends["way"], ends["numbers"], ends["verdict"]) == ("ring: one batch", "lazy", 1, "ends")
@@ -149,7 +158,7 @@ def test_programs_of_the_pairing_rules_are_tried_and_a_hang_is_told(dry):
 # -- a run that is cut short ---------------------------------------------------------
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=nightly)])
 def test_an_interrupt_keeps_the_cells_that_were_run_within_a_time(tmp_path, workers):
     for name in "ab":
         write_notebook(tmp_path / f"{name}.ipynb", ("print(1)", "differs\n"), ("import time; time.sleep(300)", ""))

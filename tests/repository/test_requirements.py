@@ -147,11 +147,13 @@ def test_every_pinned_version_allows_the_pythons_that_the_readme_names():
 def test_all_places_name_the_same_oldest_python():
     wanted = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["requires-python"]
     oldest = wanted.removeprefix(">=")
-    for page in ("README.md", "book/setup.md", "Makefile"):
+    makefiles = "Makefile", "hub/Makefile"
+    for page in ("README.md", "book/setup.md", *makefiles):
         stated = re.findall(r"Python (\S+) or newer", (ROOT / page).read_text())
         assert stated and set(stated) == {oldest}, (page, stated, wanted)
-    checked = re.findall(r"sys\.version_info < \((.*?)\)", (ROOT / "Makefile").read_text())
-    assert checked and set(checked) == {oldest.replace(".", ", ")}
+    for name in makefiles:
+        checked = re.findall(r"sys\.version_info < \((.*?)\)", (ROOT / name).read_text())
+        assert checked and set(checked) == {oldest.replace(".", ", ")}
 
 
 def test_cuda_lock_names_only_packages_that_torch_may_pull():

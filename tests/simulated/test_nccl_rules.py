@@ -2,6 +2,7 @@
 
 import re
 
+import pairing
 import pytest
 import torch
 
@@ -9,7 +10,6 @@ from ringtree import Deadlock, ProgramError, algorithms, compute, simulate
 from ringtree.cost import Link
 from ringtree.data import recording
 from ringtree.errors import UsageError
-from ringtree.measure import pairing
 from ringtree.simulated.nccl_rules import RULES
 from ringtree.theory import ALGORITHMS
 

@@ -17,7 +17,6 @@ As a script this file imports nothing of this package before the environment of 
 import contextlib
 import ctypes
 import gc
-import importlib
 import importlib.util
 import json
 import os
@@ -350,6 +349,7 @@ def become_rank(request):
     take_streams(os.open(os.devnull, os.O_RDONLY), log, os.dup(log))
     os.environ.update(request["environment"])
     os.chdir(request["folder"])
+    sys.path[:0] = absolute(request["environment"].get("PYTHONPATH", ""), os.getcwd())  # which Python has read at its start
     sys.argv = request["arguments"]
     if request["role"] == "engine":
         import torch

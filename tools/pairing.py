@@ -1,6 +1,6 @@
 """The programs that decide NCCL's rules of pairing, and what a real NCCL does with them.
 
-    python -m ringtree.measure.pairing --backend nccl      a JSON list of rows, with the columns of `recordings`' "pairing"
+    python tools/pairing.py --backend nccl      a JSON list of rows, with the columns of `recordings`' "pairing"
 
 `PROGRAMS` are rank programs of four ranks. The simulator judges them by NCCL's documented rules (`simulate(..., rules=
 "nccl")`); here the same lines run on GPUs, each case on ranks of its own, forked from this process, which must not have
@@ -393,6 +393,7 @@ def run(backend, environments, quick=False) -> list[dict]:
 
 
 def main():
+    sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
     from ringtree.live.placement import SHARED_GPU
 
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])

@@ -4,8 +4,9 @@ A part takes a `Stage`, which starts its ranks, and `quick`, for a trial with fe
 the columns of `recordings.RECORDINGS`, and its settings. The same lines run over Gloo on CPUs, where nothing is known of
 streams and of NCCL's choices, and those columns stay empty.
 
-The functions with a leading underscore that take no Stage run on the ranks. They come together over a Gloo group of their
-own: a barrier over NCCL would be NCCL's first call and spoil what follows.
+The functions with a leading underscore that take no Stage run on the ranks, which import this file: `Stage.start` puts its
+folder on their PYTHONPATH. They come together over a Gloo group of their own: a barrier over NCCL would be NCCL's first call
+and spoil what follows.
 """
 
 from __future__ import annotations
@@ -23,13 +24,14 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
+from pairing import DEADLINE_SECONDS
 
 from ringtree.errors import UsageError
-from ringtree.measure.pairing import DEADLINE_SECONDS
 from ringtree.theory import nccl
 
 SECONDS = 180.0  # that one question to the ranks may take: a rank whose fellow died would spin for ever
 KIB, MIB = 1 << 10, 1 << 20
+HERE = Path(__file__).resolve().parent
 
 
 class Stage:
@@ -44,6 +46,7 @@ class Stage:
         """Ranks that have `environment` before anything reads it, ended in the end; a restart keeps it."""
         from ringtree.live.cluster import start
 
+        environment |= {"PYTHONPATH": os.pathsep.join([str(HERE), *filter(None, [os.environ.get("PYTHONPATH")])])}
         options = {name: {"environment": environment} for name in ("ForkedEngineSet", "NursedEngineSet")}
         how = {"backend": self.backend, "share_gpus": self.share_gpus, "timeout": SECONDS, "options": options}
         with start(self.size, **how) as ranks:
@@ -308,9 +311,9 @@ def pairing(stage, quick=False):
     """What becomes of the programs that decide NCCL's rules of pairing, each on ranks of its own (`pairing.py`)."""
     with stage.start():
         pass  # for the provenance: these programs have processes of their own
-    command = [sys.executable, "-m", "ringtree.measure.pairing", "--backend", stage.backend]
+    command = [sys.executable, str(HERE / "pairing.py"), "--backend", stage.backend]
     command += ["--share"] * stage.share_gpus + ["--quick"] * quick
-    said = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, cwd=Path(__file__).parents[2])
+    said = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     return json.loads(said.stdout), {
         "deadline": f"{DEADLINE_SECONDS} s",
         "lazy": "no device_id",
