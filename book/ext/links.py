@@ -47,7 +47,8 @@ def words():
 
 def id_of(word):
     """The id that jupyterlab-myst gives to a word of the glossary."""
-    return "term-" + re.sub(r"[^a-z0-9-]", "", re.sub(r"[\s_]+", "-", word.lower()))
+    made = re.sub(r"^(?=[0-9-])", "id-", re.sub(r"[^a-z0-9-]", "-", word.lower()))
+    return "term-" + re.sub(r"-+", "-", made).strip("-")
 
 
 def as_links(text, up, own=()):

@@ -3,6 +3,10 @@
   const NAME = "rings-and-trees";
   const TOGETHER_MS = 50; // JupyterLab attaches the cells of a notebook in batches
 
+  // Look this long for a place, this often, and until it has stood still this many times, or until the reader moves.
+  const PLACE_MS = 20000, STEP_MS = 100, STILL = 10;
+  const STOPPING = ["pointerdown", "wheel", "keydown"];
+
   let scope; // JupyterLab's own packages: {name: {version: {get}}}
   const shared = async (name) => (await Object.values(scope[name])[0].get())();
 
@@ -81,11 +85,30 @@
     type.render.together = true;
   };
 
+  // ------------------------------------------------------------------ links to a place on another page
+  // JupyterLab opens the page. It finds no place that jupyterlab-myst has rendered, and cells above it may still grow.
+  const show_place = async (app, path, id) => {
+    let stays = true;
+    const stop = () => { stays = false; };
+    for (const each of STOPPING) addEventListener(each, stop, { capture: true, once: true });
+    for (let left = PLACE_MS / STEP_MS, before = null, still = 0; stays && left > 0 && still < STILL; left--) {
+      await new Promise((resolve) => setTimeout(resolve, STEP_MS));
+      const page = [...app.shell.widgets("main")].find((each) => each.context?.path === path);
+      const place = page?.node.querySelector(`#${CSS.escape(id)}`);
+      if (!place?.checkVisibility()) continue;
+      const { top } = place.getBoundingClientRect();
+      still = top === before ? still + 1 : 0;
+      if (still === 0) place.scrollIntoView();
+      before = place.getBoundingClientRect().top;
+    }
+    for (const each of STOPPING) removeEventListener(each, stop, { capture: true });
+  };
+
   const plugin = async () => {
     const { INotebookTracker, NotebookPanel } = await shared("@jupyterlab/notebook");
     return {
       id: `${NAME}:plugin`,
-      description: "Marks the cells that run on ranks, and renders MyST notebooks in one pass.",
+      description: "Marks the cells that run on ranks, and renders MyST notebooks in one pass, and follows links to places.",
       autoStart: true,
       requires: [INotebookTracker, NotebookPanel.IContentFactory],
       activate: (app, notebooks, factory) => {
@@ -97,6 +120,10 @@
         };
         notebooks.forEach((panel) => follow(panel.content));
         notebooks.widgetAdded.connect((_, panel) => follow(panel.content));
+
+        app.commands.commandExecuted.connect((_, { id, args }) => {
+          if (id === "rendermime:handle-local-link" && args.id) show_place(app, args.path, decodeURIComponent(args.id.slice(1)));
+        });
 
         const sheet = document.createElement("link");
         sheet.rel = "stylesheet";
