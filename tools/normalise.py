@@ -2,13 +2,12 @@
 
     python tools/normalise.py [--execute] [NOTEBOOK …]
 
-Without names: every chapter and every lab source. With --execute each is run first, from the
+Without names: every chapter, every lab source and the pages in `book`. With --execute each is run first, from the
 top in a fresh kernel.
 """
 
 import argparse
 import copy
-import functools
 import re
 import sys
 from pathlib import Path
@@ -19,6 +18,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "book" / "ext"))
 
 import citations
+import links
 from executed import execute_and_keep, join_streams
 
 from ringtree.watching import without_colors
@@ -33,7 +33,6 @@ HIDDEN = {
     "hide-output": ("outputs_hidden",),
 }
 SCRIPT = re.compile(r"```(?:\{literalinclude\} |python\n# )(scripts/[\w-]+\.py)\n.*?\n```(?=\n|$)", re.DOTALL)
-TO_A_PAGE = re.compile(r"\{doc\}`(?:([^`<]+?) *<([^`>]+)>|([^`<]+))`")
 
 
 def stored_notebooks():
@@ -47,16 +46,18 @@ def stored_notebooks():
 def normalise(notebook, up="../"):
     """Return a copy of a notebook whose outputs hold text only and whose metadata is stable.
 
-    What Sphinx alone can show is stored as JupyterLab can show it too: links to pages, citations, scripts, what is folded.
+    What Sphinx alone can show is stored as JupyterLab can show it too: links, citations, scripts, what is folded.
     up: the way from the notebook to the root of the project.
     """
     found = copy.deepcopy(notebook)
     found.metadata = nbformat.from_dict({"kernelspec": KERNEL, "language_info": {"name": "python"}})
     found.nbformat, found.nbformat_minor = 4, 5
+    texts = [cell.source for cell in found.cells if cell.cell_type == "markdown"]
+    own = {label[1] for text in texts for label in links.LABEL.finditer(text)}
     count = 0
     for cell in found.cells:
         if cell.cell_type == "markdown":
-            cell.source = SCRIPT.sub(with_script, citations.as_links(TO_A_PAGE.sub(as_link, cell.source), up))
+            cell.source = shown_anywhere(cell.source, up, own)
         cell.metadata = nbformat.from_dict({key: cell.metadata[key] for key in cell.metadata if key in KEPT_METADATA})
         if cell.cell_type == "code":
             count += 1  # as a run from the top counts; nbval takes a cell without a count as never run
@@ -68,14 +69,14 @@ def normalise(notebook, up="../"):
     return found
 
 
-def as_link(match):
-    """Sphinx's link to a page as a link to its file, with the page's title: the book and JupyterLab follow that alike."""
-    text, to = match[1], match[2] or match[3]
-    name = to.lstrip("./")
-    for path in (folder / f"{name}{kind}" for folder in (ROOT, ROOT / "notebooks") for kind in (".ipynb", ".md")):
-        if path.is_file():
-            return f"[{text or title_of(path)}]({to}{path.suffix})"
-    return match[0]  # the build says that there is no such page
+def shown_anywhere(text, up, own=()):
+    """Markdown with what Sphinx alone can show in a form that JupyterLab shows too. own: the labels on the page itself."""
+    return SCRIPT.sub(with_script, citations.as_links(links.as_links(text, up, own), up))
+
+
+def pages():
+    """The pages of the book that are not notebooks."""
+    return sorted((ROOT / "book").glob("*.md"))
 
 
 def with_script(match):
@@ -87,15 +88,6 @@ def with_script(match):
 def way_up(path):
     """The way from a notebook to the root of the project, as its links have it."""
     return "../" * (len(path.resolve().relative_to(ROOT).parts) - 1)
-
-
-@functools.cache
-def title_of(path):
-    if path.suffix == ".md":
-        source = path.read_text(encoding="utf-8")
-    else:
-        source = nbformat.read(path, as_version=4).cells[0].source
-    return re.search(r"^# (.+)$", source, re.MULTILINE)[1]
 
 
 def text_only(output, count):
@@ -128,6 +120,11 @@ def main():
     parser.add_argument("notebooks", nargs="*", type=Path, help="default: every chapter and lab source")
     parser.add_argument("--execute", action="store_true", help="run each notebook first")
     given = parser.parse_args()
+    for path in () if given.notebooks else pages():
+        text = path.read_text(encoding="utf-8")
+        path.write_text(
+            shown_anywhere(text, way_up(path), {label[1] for label in links.LABEL.finditer(text)}), encoding="utf-8"
+        )
     for path in given.notebooks or stored_notebooks():
         path = path.resolve()
         print(f"{path.name}: {'running' if given.execute else 'normalising'}", flush=True)

@@ -1,4 +1,4 @@
-"""Minutes, needs and next stops: `python tools/routes.py` writes them to the chapters' heads, the welcome and the start page.
+"""Minutes, needs and next stops: `python tools/routes.py` writes them to the chapters' heads and to pages in `book`.
 
 book/routes.yml names the routes. A chapter's minutes are computed from its words and its lines of code; a lab's are the ones
 that it prints. With --check nothing is written, and the exit status is 1 where something is out of date.
@@ -20,7 +20,8 @@ PAGES = [ROOT / "book" / "welcome.md", ROOT / "book" / "start.md"]
 WORDS, LINES, CELLS = 150, 12, 4
 SCRIPT = re.compile(r"```python\n# scripts/.*?\n```", re.DOTALL)
 HEAD = re.compile(r"\n\n\*\d+ minutes[.,] [^\n]*\*(?=\n\n|$)")
-BETWEEN = re.compile(r"(<!-- routes -->\n).*?(<!-- end of routes -->)", re.DOTALL)
+LABS = ROOT / "book" / "labs.md"
+BETWEEN = r"(?s)(<!-- {0} -->\n).*?(<!-- end of {0} -->)"
 
 
 @functools.cache
@@ -140,6 +141,31 @@ def table(page):
     return "\n".join(lines)
 
 
+def list_of_labs():
+    """All labs as a table: what one writes, how long it takes, what it needs besides its own chapter."""
+    from ringtree import labs as exercises
+    from ringtree.labs.lab import module_of
+
+    lines = ["| lab | minutes | you write | and needs |", "|---|---|---|---|"]
+    for lab in exercises.names():
+        module = module_of(lab)
+        if module.CHAPTER == 0:
+            continue  # the first evening, which is a chapter of its own
+        path = labs()[f"{module.CHAPTER:02}"]
+        told = notebook(path).cells[0].source
+        needs = re.findall(r"\]\(../../../notebooks/(\d\d)-[\w-]+\.ipynb\)", told)
+        others = [link(each, LABS) for each in dict.fromkeys(needs) if int(each) != module.CHAPTER]
+        functions = ", ".join(f"`{name}`" for name in module.EXERCISES)
+        place = f"[{module.TITLE}](../{path.relative_to(ROOT).as_posix()})"
+        lines.append(f"| {module.CHAPTER}: {place} | {minutes(path)} | {functions} | {', '.join(others)} |")
+    return "\n".join(lines) + "\n"
+
+
+def written(name, made, text):
+    """A page with what stands between two comments of this name made anew."""
+    return re.sub(BETWEEN.format(name), lambda match: f"{match[1]}{made}{match[2]}", text)
+
+
 def wanted():
     """(path, its text as it should be) of everything that this file writes."""
     for number, path in chapters().items():
@@ -150,7 +176,8 @@ def wanted():
             yield path, nbformat.writes(found) + "\n"
     for page in PAGES:
         text = page.read_text(encoding="utf-8")
-        yield page, BETWEEN.sub(lambda match, page=page: f"{match[1]}{table(page)}{match[2]}", text)
+        yield page, written("routes", table(page), text)
+    yield LABS, written("labs", list_of_labs(), LABS.read_text(encoding="utf-8"))
 
 
 def main():

@@ -28,6 +28,7 @@ sys.path.insert(0, str(ROOT / "book" / "ext"))
 
 import citations
 import executed
+import links
 import solutions
 
 RANK_LINE = re.compile(r"^((?:<span></span>)?)\[rank (\d+)\]( ?)", re.MULTILINE)
@@ -64,7 +65,13 @@ MADE = {"notebooks": executed.text_of, "labs": solutions.text_of}  # by folder: 
 def text_of(docname):
     """The notebook that a page shows, or None where the page's own file is all there is."""
     made = solutions.text_of_the_first if docname == FIRST else MADE.get(docname.partition("/")[0])
-    return made and citations.as_roles(made(ROOT / f"{docname}.ipynb"), "../" * docname.count("/"))
+    return made and for_sphinx(made(ROOT / f"{docname}.ipynb"), docname)
+
+
+def for_sphinx(text, docname):
+    """The text of a page with the links that JupyterLab can follow as the roles that Sphinx resolves."""
+    up = "../" * docname.count("/")
+    return links.as_roles(citations.as_roles(text, up), up)
 
 
 def show_more_than_the_file(app, docname, source):
@@ -72,6 +79,8 @@ def show_more_than_the_file(app, docname, source):
     if text := text_of(docname):
         source[0] = text
         shown(app.env)[docname] = hash_of(text)
+    else:
+        source[0] = for_sphinx(source[0], docname)
 
 
 def pages_that_show_something_old(app, env, added, changed, removed):

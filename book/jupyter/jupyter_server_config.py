@@ -49,3 +49,5 @@ def write_page(self, chunk):
 
 AuthenticatedHandler.set_default_headers, AuthenticatedHandler.write = set_default_headers, write_page
 LabHandler.runs_scripts = True
+
+get_config().LabApp.extra_labextensions_path = [str(Path(__file__).with_name("labextensions"))]  # noqa: F821

@@ -1,0 +1,144 @@
+// What JupyterLab needs to show the book: an extension without a build. jupyter_server_config.py names its folder.
+(() => {
+  const NAME = "rings-and-trees";
+  const TOGETHER_MS = 50; // JupyterLab attaches the cells of a notebook in batches
+
+  // Look this long for a place, this often, and until it has stood still this many times, or until the reader moves.
+  const PLACE_MS = 20000, STEP_MS = 100, STILL = 10;
+  const STOPPING = ["pointerdown", "wheel", "keydown"];
+
+  let scope; // JupyterLab's own packages: {name: {version: {get}}}
+  const shared = async (name) => (await Object.values(scope[name])[0].get())();
+
+  // ------------------------------------------------------------------ cells that run on ranks, as book/ext/pages.py marks them
+  const marks = (source) => {
+    const ranks = source.startsWith("%%px");
+    const options = source.split("\n", 1)[0].split(/\s+/);
+    const some = ranks && (options.includes("--targets") || options.includes("-t"));
+    return {
+      "rt-every-rank": ranks && !some,
+      "rt-some-ranks": some,
+      "rt-here-too": ranks && options.includes("--local"),
+    };
+  };
+
+  const mark = (notebook) => {
+    if (notebook.isDisposed) return;
+    for (const cell of notebook.widgets) {
+      if (cell.model.type !== "code") continue;
+      for (const [name, holds] of Object.entries(marks(cell.model.sharedModel.getSource()))) cell.toggleClass(name, holds);
+    }
+  };
+
+  // A cell's widget exists before it is attached, so a notebook that JupyterLab draws in parts is marked as a whole.
+  const follow = (notebook) => {
+    let planned = false;
+    const plan = () => {
+      if (planned) return;
+      planned = true;
+      setTimeout(() => {
+        planned = false;
+        mark(notebook);
+      });
+    };
+    notebook.modelContentChanged.connect(plan);
+    notebook.modelChanged.connect(plan);
+    plan();
+  };
+
+  // ------------------------------------------------------------------ one pass for all cells
+  // jupyterlab-myst renders the whole notebook for each of its Markdown cells. The pass for one cell serves all that wait.
+  const render_together = (cell) => {
+    const type = Object.getPrototypeOf(cell);
+    if (!type.updateFragmentMDAST || type.render.together) return;
+    const alone = type.render;
+    const turns = new WeakMap(); // the next pass of each notebook: {cells, done}
+    const running = new WeakMap();
+
+    const pass = async (notebook, turn) => {
+      await running.get(notebook);
+      await new Promise((resolve) => setTimeout(resolve, TOGETHER_MS));
+      turns.delete(notebook);
+      const cells = [...turn.cells].filter((each) => !each.isDisposed);
+      const [first, ...others] = cells.filter((each) => each.isAttached);
+      await Promise.all(cells.filter((each) => each !== first).map((each) => each.updateFragmentMDAST()));
+      if (!first) return;
+      await alone.call(first);
+      for (const each of others) {
+        await each._mystWidget.renderPromise;
+        if (!each.isDisposed) each.inputArea.renderInput(each._mystWidget);
+      }
+    };
+
+    type.render = function () {
+      const notebook = this.parent;
+      if (!notebook) return alone.call(this);
+      if (!turns.has(notebook)) {
+        const turn = { cells: new Set() };
+        turns.set(notebook, turn);
+        turn.done = pass(notebook, turn);
+        running.set(notebook, turn.done.catch(() => {}));
+      }
+      turns.get(notebook).cells.add(this);
+      return turns.get(notebook).done;
+    };
+    type.render.together = true;
+  };
+
+  // ------------------------------------------------------------------ links to a place on another page
+  // JupyterLab opens the page. It finds no place that jupyterlab-myst has rendered, and cells above it may still grow.
+  const show_place = async (app, path, id) => {
+    let stays = true;
+    const stop = () => { stays = false; };
+    for (const each of STOPPING) addEventListener(each, stop, { capture: true, once: true });
+    for (let left = PLACE_MS / STEP_MS, before = null, still = 0; stays && left > 0 && still < STILL; left--) {
+      await new Promise((resolve) => setTimeout(resolve, STEP_MS));
+      const page = [...app.shell.widgets("main")].find((each) => each.context?.path === path);
+      const place = page?.node.querySelector(`#${CSS.escape(id)}`);
+      if (!place?.checkVisibility()) continue;
+      const { top } = place.getBoundingClientRect();
+      still = top === before ? still + 1 : 0;
+      if (still === 0) place.scrollIntoView();
+      before = place.getBoundingClientRect().top;
+    }
+    for (const each of STOPPING) removeEventListener(each, stop, { capture: true });
+  };
+
+  const plugin = async () => {
+    const { INotebookTracker, NotebookPanel } = await shared("@jupyterlab/notebook");
+    return {
+      id: `${NAME}:plugin`,
+      description: "Marks the cells that run on ranks, and renders MyST notebooks in one pass, and follows links to places.",
+      autoStart: true,
+      requires: [INotebookTracker, NotebookPanel.IContentFactory],
+      activate: (app, notebooks, factory) => {
+        const create = factory.createMarkdownCell;
+        factory.createMarkdownCell = function (options) {
+          const cell = create.call(this, options);
+          render_together(cell);
+          return cell;
+        };
+        notebooks.forEach((panel) => follow(panel.content));
+        notebooks.widgetAdded.connect((_, panel) => follow(panel.content));
+
+        app.commands.commandExecuted.connect((_, { id, args }) => {
+          if (id === "rendermime:handle-local-link" && args.id) show_place(app, args.path, decodeURIComponent(args.id.slice(1)));
+        });
+
+        const sheet = document.createElement("link");
+        sheet.rel = "stylesheet";
+        sheet.href = new URL("style.css", HERE);
+        document.head.append(sheet);
+      },
+    };
+  };
+
+  const HERE = document.currentScript.src;
+  (window._JUPYTERLAB ??= {})[NAME] = {
+    init: (given) => { scope = given; },
+    get: async () => {
+      const made = await plugin();
+      return () => ({ __esModule: true, default: made });
+    },
+  };
+})();
