@@ -21,7 +21,7 @@ from IPython.display import display
 
 from ringtree.errors import UsageError
 from ringtree.given import number, whole
-from ringtree.live import joining, placement
+from ringtree.live import by_name, joining, placement
 from ringtree.live.processes import launchers
 from ringtree.live.processes.started import Started
 from ringtree.live.reports import deadline
@@ -117,6 +117,7 @@ class Ranks:
         self.started = self.client = self.view = self.diagnosis = None
         self.backend = self.remark = None
         self.places = []
+        by_name.install()
         self._start()
 
     @property

@@ -96,6 +96,14 @@ def test_call_gives_results_by_rank(started):
     assert started.run("ranks.call(lambda factor: factor * rank, 3)").shown == ["[0, 3, 6, 9]"]
 
 
+def test_functions_of_this_package_go_to_ranks_by_their_names_decorated_or_not(started):
+    started.run("from ringtree import algorithms, measure, units")
+    assert started.run("len(ranks.call(measure.ping_pong, [1, 8], repeats=2)[0])").shown == ["2"]
+    started.run("ranks.push({'in_words': units.bytes_text, 'ring': algorithms.ring_all_reduce})")
+    said = started.run("%%px\nx = torch.ones(4)\nring(x, dist)\nprint(in_words(2000), x.tolist(), ring.__module__)").text
+    assert said.splitlines()[0] == "[rank 0] 2 KB [4.0, 4.0, 4.0, 4.0] ringtree.algorithms.all_reduce"
+
+
 def test_what_is_pulled_comes_as_it_is_and_what_cannot_come_is_an_error(started):
     started.run(
         "%%px\nkept = {'z': {'y': 1, 'b': 2}, 'a': torch.ones(2)}\nclass Own:\n    pass\nown, twice = Own(), lambda x: 2 * x"
