@@ -42,6 +42,7 @@ from ringtree.live.reports.deadline import RankError
 
 NBVAL = ("--nbval", "--nbval-cell-timeout", "300", "--nbval-sanitize-with", str(ROOT / "tests" / "nbval_sanitize.cfg"))
 QUIET = ("-q", "--tb=no", "--no-header", "--no-summary", "-p", "no:cacheprovider", "-c", str(ROOT / "pyproject.toml"))
+QUIET += ("-W", "default")  # such a machine may have other packages, and a warning of theirs says nothing of a cell
 REPORT_LENGTH = 2000
 INTERRUPTED = "by an interrupt"
 # The notebooks come first: a recording that is already there would change what their cells print.
