@@ -34,10 +34,10 @@ def test_a_new_version_replaces_the_old_one_and_nothing_is_missing_meanwhile(tmp
         return moved(path, place)
 
     monkeypatch.setattr(Path, "replace", replace)
-    held = (old / "hub.py").open()
-    deploy.replace(new, old)
+    with (old / "hub.py").open() as held:
+        deploy.replace(new, old)
+        assert held.read() == "old", "whoever reads a program meanwhile reads all of the old one"
     assert not lacking, "what the new version lacks goes last, and the rest is never away"
-    assert held.read() == "old", "whoever reads a program meanwhile reads all of the old one"
     assert files_in(old) == dict.fromkeys(["hub.py", "more.py", "pages/a.html", "deep/er/b.txt"], "new")
 
 
