@@ -112,8 +112,7 @@ class Ranks:
         self.size = size
         self.timeout = timeout
         self._wanted = backend, share_gpus, engines, ranks_per_node, options
-        self.running = False
-        self._owner = None  # the process that may end them
+        self.running, self._owner = False, None  # the owner: the process that may end them
         self.started = self.client = self.view = self.diagnosis = None
         self.backend = self.remark = None
         self.places = []

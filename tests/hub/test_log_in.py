@@ -11,6 +11,9 @@ from contextlib import contextmanager
 import layout
 import people
 import pytest
+
+pytest.importorskip("jupyterhub", reason="a hub is tried by `make test-hub`, in its own environment")
+
 from log_in_limits import AT_ONCE, FEW, PAUSE, WRONG, WRONG_FROM_AN_ADDRESS, Limits
 from members import REFUSED_AFTER
 from traitlets.config.loader import PyFileConfigLoader

@@ -184,7 +184,7 @@ def pretended(tmp_path, monkeypatch):
 
 def write_units(monkeypatch):
     monkeypatch.setattr(install.Units, "texts", lambda self: ())
-    units = install.Units(None)
+    units = install.Units(types.SimpleNamespace(ssh="tunnel", teacher="teacher"))
     units.do(install.Record())
     return {path.parent.name: path.read_text() for path in units.beside}
 
