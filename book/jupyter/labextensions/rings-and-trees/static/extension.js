@@ -22,11 +22,35 @@
     };
   };
 
+  // ------------------------------------------------------------------ folded cells
+  // JupyterLab shows the first line of what is folded. The book says what it is, and opens an answer with its output.
+  const FOLDS = { "hide-cell": "Show the code and its output", "hide-input": "Show the code", "hide-output": "Show the output" };
+  const opened_whole = new WeakSet();
+
+  const say_what_is_folded = (cell) => {
+    const tags = cell.model.getMetadata("tags") ?? [];
+    const tag = Object.keys(FOLDS).find((each) => tags.includes(each));
+    cell.toggleClass("rt-fold", Boolean(tag));
+    if (!tag) return;
+    const says = cell.model.getMetadata("mystnb")?.code_prompt_show ?? FOLDS[tag];
+    cell.node.style.setProperty("--rt-fold", JSON.stringify(says));
+    if (tag !== "hide-cell" || opened_whole.has(cell)) return;
+    opened_whole.add(cell);
+    const is_hidden = () => Boolean(cell.model.getMetadata("jupyter")?.source_hidden);
+    let was = is_hidden();
+    cell.model.metadataChanged.connect(() => setTimeout(() => {
+      if (cell.isDisposed || is_hidden() === was) return;
+      was = is_hidden();
+      cell.outputHidden = was;
+    }));
+  };
+
   const mark = (notebook) => {
     if (notebook.isDisposed) return;
     for (const cell of notebook.widgets) {
       if (cell.model.type !== "code") continue;
       for (const [name, holds] of Object.entries(marks(cell.model.sharedModel.getSource()))) cell.toggleClass(name, holds);
+      say_what_is_folded(cell);
     }
   };
 
