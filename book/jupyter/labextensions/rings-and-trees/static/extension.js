@@ -1,13 +1,15 @@
 // What JupyterLab needs to show the book: an extension without a build. jupyter_server_config.py names its folder.
 (() => {
   const NAME = "rings-and-trees";
-  const TOGETHER_MS = 50; // JupyterLab attaches the cells of a notebook in batches
+  // JupyterLab attaches the cells of a notebook in batches: wait while more come, but not for long.
+  const TOGETHER_MS = 100, AT_MOST_MS = 1000, STUCK_MS = 3000;
 
   // Look this long for a place, this often, and until it has stood still this many times, or until the reader moves.
   const PLACE_MS = 20000, STEP_MS = 100, STILL = 10;
   const STOPPING = ["pointerdown", "wheel", "keydown"];
 
   let scope; // JupyterLab's own packages: {name: {version: {get}}}
+  const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
   const shared = async (name) => (await Object.values(scope[name])[0].get())();
 
   // ------------------------------------------------------------------ cells that run on ranks, as book/ext/pages.py marks them
@@ -38,7 +40,7 @@
     opened_whole.add(cell);
     const is_hidden = () => Boolean(cell.model.getMetadata("jupyter")?.source_hidden);
     let was = is_hidden();
-    cell.model.metadataChanged.connect(() => setTimeout(() => {
+    cell.model.sharedModel.changed.connect(() => setTimeout(() => {
       if (cell.isDisposed || is_hidden() === was) return;
       was = is_hidden();
       cell.outputHidden = was;
@@ -80,18 +82,21 @@
     const running = new WeakMap();
 
     const pass = async (notebook, turn) => {
-      await running.get(notebook);
-      await new Promise((resolve) => setTimeout(resolve, TOGETHER_MS));
+      await Promise.race([running.get(notebook), pause(STUCK_MS)]); // a cell that is being removed never ends its own
+      for (let waited = 0, before = 0; waited < AT_MOST_MS && turn.cells.size > before; waited += TOGETHER_MS) {
+        before = turn.cells.size;
+        await pause(TOGETHER_MS);
+      }
       turns.delete(notebook);
       const cells = [...turn.cells].filter((each) => !each.isDisposed);
       const [first, ...others] = cells.filter((each) => each.isAttached);
       await Promise.all(cells.filter((each) => each !== first).map((each) => each.updateFragmentMDAST()));
       if (!first) return;
       await alone.call(first);
-      for (const each of others) {
+      await Promise.all(others.map(async (each) => {
         await each._mystWidget.renderPromise;
         if (!each.isDisposed) each.inputArea.renderInput(each._mystWidget);
-      }
+      }));
     };
 
     type.render = function () {
@@ -116,7 +121,7 @@
     const stop = () => { stays = false; };
     for (const each of STOPPING) addEventListener(each, stop, { capture: true, once: true });
     for (let left = PLACE_MS / STEP_MS, before = null, still = 0; stays && left > 0 && still < STILL; left--) {
-      await new Promise((resolve) => setTimeout(resolve, STEP_MS));
+      await pause(STEP_MS);
       const page = [...app.shell.widgets("main")].find((each) => each.context?.path === path);
       const place = page?.node.querySelector(`#${CSS.escape(id)}`);
       if (!place?.checkVisibility()) continue;
