@@ -82,7 +82,7 @@ FAULTS = """
 FILES = """[...document.querySelectorAll(".myst a")].map(each => each.href).filter(each => each.includes("/files/"))"""
 FOLDED = """
 () => {
-  const {widgets} = [...jupyterapp.shell.widgets("main")][0].content, open = [];
+  const {widgets} = [...jupyterapp.shell.widgets("main")].find(each => each.content?.widgets).content, open = [];
   const seen = (cell, selector) => [...cell.node.querySelectorAll(selector)].some(each => each.checkVisibility());
   widgets.forEach((cell, i) => {
     const tags = cell.model.getMetadata("tags") ?? [];
@@ -165,9 +165,10 @@ A {term}`rank`, {nonsense}`x`, {cite:p}`li2020ddp`, [nowhere](#gone), [a file](n
 z
 ```
 
-```{admonition} Empty
-:class: dropdown
+````{dropdown} A script
+```{literalinclude} script.py
 ```
+````
 
 :::{dropdown} Open
 :open:
@@ -225,11 +226,13 @@ STRIPE = "cell => getComputedStyle(cell.querySelector('.jp-InputArea-editor'), '
 def test_a_cell_is_marked_as_its_first_line_is_edited_and_in_a_notebook_drawn_in_parts(jupyterlab):
     folder, page, _ = jupyterlab
     cells = [new_code_cell(text) for text in ("x", "%%px\nx", "%%px --local\nx", "%%px --targets 0\nx")]
-    nbformat.write(new_notebook(cells=cells + [new_code_cell("%%px\n" + "x\n" * 50) for _ in range(40)]), folder / "marks.ipynb")
+    nbformat.write(
+        new_notebook(cells=cells + [new_code_cell("%%px\n" + "x\n" * 50) for _ in range(40)]), folder / "marks.ipynb"
+    )
     faults_of(jupyterlab, "marks.ipynb")
-    marks = """() => [...jupyterapp.shell.widgets("main")][0].content.widgets.map(
+    marks = """() => [...jupyterapp.shell.widgets("main")].find(each => each.content?.widgets).content.widgets.map(
       cell => [...cell.node.classList].filter(each => each.startsWith("rt-")).join(" "))"""
-    edit = "([i, text]) => [...jupyterapp.shell.widgets('main')][0].content.widgets[i].model.sharedModel.setSource(text)"
+    edit = "([i, text]) => [...jupyterapp.shell.widgets('main')].find(each => each.content?.widgets).content.widgets[i].model.sharedModel.setSource(text)"
     every, here = "rt-every-rank", "rt-every-rank rt-here-too"
     assert page.evaluate(marks) == ["", every, here, "rt-some-ranks"] + [every] * 40
     page.evaluate(edit, [0, "%%px --local\ny"])

@@ -38,13 +38,11 @@
     cell.node.style.setProperty("--rt-fold", JSON.stringify(says));
     if (tag !== "hide-cell" || opened_whole.has(cell)) return;
     opened_whole.add(cell);
-    const is_hidden = () => Boolean(cell.model.getMetadata("jupyter")?.source_hidden);
-    let was = is_hidden();
-    cell.model.sharedModel.changed.connect(() => setTimeout(() => {
-      if (cell.isDisposed || is_hidden() === was) return;
-      was = is_hidden();
-      cell.outputHidden = was;
-    }));
+    const handle = cell.handleInputHidden; // JupyterLab calls it when the code is folded or opened, and sends no signal
+    cell.handleInputHidden = function (hidden) {
+      handle?.call(this, hidden);
+      this.outputHidden = hidden;
+    };
   };
 
   const mark = (notebook) => {
