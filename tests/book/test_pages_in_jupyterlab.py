@@ -197,9 +197,22 @@ def test_what_is_looked_for_is_found(jupyterlab):
     assert [kind for kind in kinds if kind not in found] == [], found
 
 
-def test_the_start_page_is_what_make_lab_opens():
-    (address,) = re.findall(r'--LabApp.default_url="/lab/tree/([^"?]+)', (ROOT / "Makefile").read_text())
-    assert address == "book/start.md" and (ROOT / address).is_file()
+@pytest.mark.parametrize("width", [1400, 800])
+def test_make_lab_opens_the_start_page_alone_with_the_notebooks_beside_it(jupyterlab, width):
+    (address,) = re.findall(r"--LabApp.default_url=(\S+)", (ROOT / "Makefile").read_text())
+    assert address.endswith("/book/start.md")
+    server = "{0.scheme}://{0.netloc}".format(urlsplit(jupyterlab[1].url))
+    with jupyterlab[1].context.browser.new_context(viewport={"width": width, "height": 1000}) as context:
+        context.set_default_timeout(120_000)
+        page = context.new_page()
+        page.goto(f"{server}{address}?token={TOKEN}")
+        page.wait_for_selector(".jp-MarkdownViewer h1:text-is('Start here')")
+        page.wait_for_selector(".jp-DirListing-item:has-text('00-first-evening.ipynb')")
+        assert page.evaluate("[...jupyterapp.shell.widgets('main')].map(each => each.context?.path)") == ["book/start.md"]
+        assert not page.locator(".jp-Dialog").count()
+        assert page.locator(".jp-MarkdownViewer").bounding_box()["width"] > width / 2
+        page.click(".jp-MarkdownViewer a:text-is('A first evening') >> nth=0")
+        page.wait_for_selector(".jp-NotebookPanel h1:has-text('A first evening')")
 
 
 def test_a_word_has_the_id_that_its_links_name(jupyterlab):

@@ -68,7 +68,7 @@ def bare(tmp_path_factory):
     config, folder = tmp_path_factory.mktemp("config"), tmp_path_factory.mktemp("bare")
     for path in CONFIG.rglob("*"):
         if path.is_file() and (name := path.relative_to(CONFIG).as_posix()) not in DEFENCE:
-            (config / name).parent.mkdir(exist_ok=True)
+            (config / name).parent.mkdir(parents=True, exist_ok=True)
             (config / name).write_bytes(path.read_bytes())
     with lab(folder, config) as address:
         yield folder, address

@@ -131,11 +131,27 @@
     for (const each of STOPPING) removeEventListener(each, stop, { capture: true });
   };
 
+  // ------------------------------------------------------------------ the start page
+  // JupyterLab lists the files beside the page that its address names. A reader of the start page looks for notebooks.
+  const START = /\/lab\/tree\/(.*)book\/start\.md$/;
+  const list_notebooks = (app) => {
+    const found = decodeURIComponent(location.pathname).match(START);
+    if (!found) return;
+    const open = "filebrowser:open-path";
+    const go_on = async (_, { id, result }) => {
+      if (id !== open) return;
+      app.commands.commandExecuted.disconnect(go_on);
+      await result.catch(() => {});
+      app.commands.execute(open, { path: `${found[1]}notebooks`, dontShowBrowser: true });
+    };
+    app.commands.commandExecuted.connect(go_on);
+  };
+
   const plugin = async () => {
     const { INotebookTracker, NotebookPanel } = await shared("@jupyterlab/notebook");
     return {
       id: `${NAME}:plugin`,
-      description: "Marks the cells that run on ranks, and renders MyST notebooks in one pass, and follows links to places.",
+      description: "Shows the book: marks cells, says what is folded, renders MyST in one pass, follows links to places.",
       autoStart: true,
       requires: [INotebookTracker, NotebookPanel.IContentFactory],
       activate: (app, notebooks, factory) => {
@@ -151,6 +167,8 @@
         app.commands.commandExecuted.connect((_, { id, args }) => {
           if (id === "rendermime:handle-local-link" && args.id) show_place(app, args.path, decodeURIComponent(args.id.slice(1)));
         });
+
+        list_notebooks(app);
 
         const sheet = document.createElement("link");
         sheet.rel = "stylesheet";
