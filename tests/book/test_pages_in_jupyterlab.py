@@ -205,7 +205,7 @@ def test_make_lab_opens_the_start_page_alone_with_the_notebooks_beside_it(jupyte
     with jupyterlab[1].context.browser.new_context(viewport={"width": width, "height": 1000}) as context:
         context.set_default_timeout(120_000)
         page = context.new_page()
-        page.goto(f"{server}{address}?token={TOKEN}")
+        page.goto(f"{server}{address}?token={TOKEN}&reset")  # nothing that another test has opened
         page.wait_for_selector(".jp-MarkdownViewer h1:text-is('Start here')")
         page.wait_for_selector(".jp-DirListing-item:has-text('00-first-evening.ipynb')")
         assert page.evaluate("[...jupyterapp.shell.widgets('main')].map(each => each.context?.path)") == ["book/start.md"]
