@@ -85,7 +85,7 @@ nightly: $(READY)
 # The teacher's menus, which nbgrader installs, are not for learners; and somebody else's notebook runs no script by itself.
 lab: export JUPYTER_CONFIG_PATH := $(CURDIR)/book/jupyter$(addprefix :,$(JUPYTER_CONFIG_PATH))
 lab: $(READY)
-	@$(RUN) -m jupyter lab --notebook-dir . --LabApp.default_url="/lab/tree/book/start.md?file-browser-path=/notebooks" $(ARGS)
+	@$(RUN) -m jupyter lab --notebook-dir . --LabApp.default_url=/lab/tree/book/start.md $(ARGS)
 
 labs: $(READY)
 	@$(RUN) -m ringtree.labs release

@@ -78,7 +78,7 @@ def as_links(text, up, own=()):
                 return f"[{match[1] or title_of(path)}]({to}{path.suffix})"
         return match[0]
 
-    text = ENTRIES.sub(lambda entries: re.sub(r"(?<=\S\n)  (?=\S)", ": ", entries[0]), text)
+    text = ENTRIES.sub(lambda entries: re.sub(r"^([^\s:].*\n)  (?=\S)", r"\1: ", entries[0], flags=re.MULTILINE), text)
     return TO_A_LABEL.sub(to_a_label, REF.sub(to_a_label, DOC.sub(to_a_page, TERM.sub(to_a_word, text))))
 
 

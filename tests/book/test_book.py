@@ -8,6 +8,7 @@ from urllib.parse import unquote, urlsplit
 
 import build
 import citations
+import links
 import nbformat
 import normalise
 import pages
@@ -269,6 +270,9 @@ def test_pages_and_figures_use_the_same_colour_for_a_rank():
         assert re.findall(r'fill="(#[0-9a-f]{6})"', (ROOT / "book" / "_static" / logo).read_text()) == list(RANK_COLOURS)
 
 
+SPHINX_ALONE = r"\{cite|\{literalinclude|\{doc\}|\{term\}|\{ref\}|\{eval-rst|\{labs\}|\{verdicts\}"
+
+
 # -- citations, as JupyterLab can show them --------------------------------------
 
 
@@ -289,10 +293,47 @@ def test_no_two_works_are_stored_alike():
         assert len(links) == len(set(links)) > 50
 
 
+# Words, places and pages go the same way.
+
+
+def test_words_places_and_pages_are_stored_as_links_and_resolved_on_the_page():
+    text = "{term}`ranks <rank>`, {ref}`there <claim-9>`, [](claim-10), [it](why-batch), {doc}`setup`, {term}`nothing`, [x](y)"
+    stored = links.as_links(text, "../", {"why-batch"})
+    assert stored.startswith("[ranks](../book/glossary.md#term-rank), [there](../notebooks/03-point-to-point.ipynb#claim-9), [")
+    assert stored.endswith("[it](#why-batch), [Set-up](setup.md), {term}`nothing`, [x](y)")
+    resolved = links.as_roles(stored, "../")
+    assert resolved.startswith("{term}`ranks <rank>`, [there](claim-9), [") and "](claim-10), [it](why-batch), [Set" in resolved
+    assert links.as_links(resolved, "../", {"why-batch"}) == stored
+
+
+def test_the_glossary_is_stored_as_myst_has_it_and_shown_as_sphinx_has_it():
+    text = "```{glossary}\nα-β model\n  A model.\n  Of time.\n\nrank\n  A number.\n```\n\nend\n  x\n"
+    stored = links.as_links(text, "../")
+    assert "α-β model\n: A model.\n  Of time.\n\nrank\n: A number.\n" in stored and stored.endswith("end\n  x\n")
+    assert links.as_roles(stored, "../") == text
+    assert [links.id_of(word) for word in ("rank", "α-β model", "1F1B")] == ["term-rank", "term-id-model", "term-id-1f1b"]
+
+
+def test_no_two_words_and_no_two_places_are_stored_alike():
+    glossary = links.ENTRIES.search((ROOT / links.GLOSSARY).read_text())[0]
+    assert len(links.words()) == len(re.findall(r"^: ", glossary, re.MULTILINE)) > 50
+    pages = [ROOT / page for page in {page for page, _ in links.labels().values()}]
+    found = [label[1] for page in pages for label in links.LABEL.finditer(links.markdown_of(page))]
+    assert len(found) == len(set(found)) == len(links.labels()) > 50
+
+
+@pytest.mark.parametrize("path", normalise.pages(), ids=name_of)
+def test_a_page_is_stored_as_jupyterlab_can_show_it(path):
+    text = path.read_text(encoding="utf-8")
+    own = {label[1] for label in links.LABEL.finditer(text)}
+    assert normalise.shown_anywhere(text, normalise.way_up(path), own) == text, "run python tools/normalise.py"
+    assert not re.search(SPHINX_ALONE, text)
+
+
 @every_notebook
 def test_in_jupyterlab_too_nothing_is_left_for_sphinx_alone_and_answers_are_folded(path):
     for cell in nbformat.read(path, as_version=4).cells:
         if cell.cell_type == "markdown":
-            assert not re.search(r"\{cite|\{literalinclude|\{doc\}|\{eval-rst", cell.source)
+            assert not re.search(SPHINX_ALONE, cell.source)
         elif "hide-cell" in cell.metadata.get("tags", ()):
             assert cell.metadata.jupyter == {"source_hidden": True, "outputs_hidden": True}

@@ -1,28 +1,17 @@
 """Somebody else's notebook in JupyterLab, as `make lab` starts it: nothing in it acts for its reader, and all else works."""
 
 import contextlib
-import json
-import os
-import subprocess
-import sys
-import time
-from pathlib import Path
 from urllib.parse import quote
 
 import nbformat
 import pytest
-from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
-
-ROOT = Path(__file__).resolve().parent.parent.parent
-
 from helpers import foreign
 from helpers.browser import find_chromium, launched
+from helpers.jupyterlab import CONFIG, TOKEN, lab
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 pytestmark = pytest.mark.skipif(not find_chromium(), reason="no Chromium found on this machine")
-CONFIG = ROOT / "book" / "jupyter"
 DEFENCE = "jupyter_server_config.py", "guard.js", "labconfig/default_setting_overrides.json"
-TOKEN = "tests"
-NO_WINDOW = '{"windowingMode": "none"}'  # JupyterLab draws all cells at once
 
 TEXT = """# Works
 
@@ -60,40 +49,6 @@ player(follow(ring_all_reduce, [torch.ones(4)] * 4, Link(1e-6, 1e-9)))
 }
 
 
-@contextlib.contextmanager
-def lab(folder, config):
-    """JupyterLab on a folder, as `make lab` starts it but for its settings, which are this test's; the server's address."""
-    own = folder.with_name(f"{folder.name}-own")
-    settings = own / "settings" / "@jupyterlab" / "notebook-extension" / "tracker.jupyterlab-settings"
-    settings.parent.mkdir(parents=True)
-    settings.write_text(NO_WINDOW)
-    places = dict(HOME=own, JUPYTER_CONFIG_DIR=own / "config", JUPYTER_DATA_DIR=own / "data", JUPYTER_RUNTIME_DIR=own / "run")
-    places |= dict(JUPYTER_CONFIG_PATH=config, JUPYTERLAB_SETTINGS_DIR=own / "settings", JUPYTERLAB_WORKSPACES_DIR=own / "work")
-    words = ["--no-browser", "--allow-root", "--ServerApp.port=0", f"--IdentityProvider.token={TOKEN}"]
-    with open(own / "log", "w") as log:
-        server = subprocess.Popen(
-            [sys.executable, "-m", "jupyter", "lab", "--notebook-dir", folder, *words],
-            env=os.environ | {name: str(place) for name, place in places.items()},
-            stdout=log,
-            stderr=log,
-        )
-    try:
-        yield _address(server, own)
-    finally:
-        server.terminate()
-        server.wait()
-
-
-def _address(server, own):
-    until = time.monotonic() + 120
-    while True:
-        for path in (own / "run").glob("jpserver-*.json"):
-            with contextlib.suppress(ValueError):  # half of it is written
-                return f"http://127.0.0.1:{json.loads(path.read_text())['port']}"
-        assert server.poll() is None and time.monotonic() < until, (own / "log").read_text()
-        time.sleep(0.1)
-
-
 @pytest.fixture(scope="module")
 def chromium():
     with launched(reaches="127.0.0.1") as browser:
@@ -113,7 +68,7 @@ def bare(tmp_path_factory):
     config, folder = tmp_path_factory.mktemp("config"), tmp_path_factory.mktemp("bare")
     for path in CONFIG.rglob("*"):
         if path.is_file() and (name := path.relative_to(CONFIG).as_posix()) not in DEFENCE:
-            (config / name).parent.mkdir(exist_ok=True)
+            (config / name).parent.mkdir(parents=True, exist_ok=True)
             (config / name).write_bytes(path.read_bytes())
     with lab(folder, config) as address:
         yield folder, address

@@ -1,13 +1,15 @@
 // What JupyterLab needs to show the book: an extension without a build. jupyter_server_config.py names its folder.
 (() => {
   const NAME = "rings-and-trees";
-  const TOGETHER_MS = 50; // JupyterLab attaches the cells of a notebook in batches
+  // JupyterLab attaches the cells of a notebook in batches: wait while more come, but not for long.
+  const TOGETHER_MS = 100, AT_MOST_MS = 1000, STUCK_MS = 3000;
 
   // Look this long for a place, this often, and until it has stood still this many times, or until the reader moves.
   const PLACE_MS = 20000, STEP_MS = 100, STILL = 10;
   const STOPPING = ["pointerdown", "wheel", "keydown"];
 
   let scope; // JupyterLab's own packages: {name: {version: {get}}}
+  const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
   const shared = async (name) => (await Object.values(scope[name])[0].get())();
 
   // ------------------------------------------------------------------ cells that run on ranks, as book/ext/pages.py marks them
@@ -22,11 +24,33 @@
     };
   };
 
+  // ------------------------------------------------------------------ folded cells
+  // JupyterLab shows the first line of what is folded. The book says what it is, and opens an answer with its output.
+  const FOLDS = { "hide-cell": "Show the code and its output", "hide-input": "Show the code", "hide-output": "Show the output" };
+  const opened_whole = new WeakSet();
+
+  const say_what_is_folded = (cell) => {
+    const tags = cell.model.getMetadata("tags") ?? [];
+    const tag = Object.keys(FOLDS).find((each) => tags.includes(each));
+    cell.toggleClass("rt-fold", Boolean(tag));
+    if (!tag) return;
+    const says = cell.model.getMetadata("mystnb")?.code_prompt_show ?? FOLDS[tag];
+    cell.node.style.setProperty("--rt-fold", JSON.stringify(says));
+    if (tag !== "hide-cell" || opened_whole.has(cell)) return;
+    opened_whole.add(cell);
+    const handle = cell.handleInputHidden; // JupyterLab calls it when the code is folded or opened, and sends no signal
+    cell.handleInputHidden = function (hidden) {
+      handle?.call(this, hidden);
+      this.outputHidden = hidden;
+    };
+  };
+
   const mark = (notebook) => {
     if (notebook.isDisposed) return;
     for (const cell of notebook.widgets) {
       if (cell.model.type !== "code") continue;
       for (const [name, holds] of Object.entries(marks(cell.model.sharedModel.getSource()))) cell.toggleClass(name, holds);
+      say_what_is_folded(cell);
     }
   };
 
@@ -56,18 +80,21 @@
     const running = new WeakMap();
 
     const pass = async (notebook, turn) => {
-      await running.get(notebook);
-      await new Promise((resolve) => setTimeout(resolve, TOGETHER_MS));
+      await Promise.race([running.get(notebook), pause(STUCK_MS)]); // a cell that is being removed never ends its own
+      for (let waited = 0, before = 0; waited < AT_MOST_MS && turn.cells.size > before; waited += TOGETHER_MS) {
+        before = turn.cells.size;
+        await pause(TOGETHER_MS);
+      }
       turns.delete(notebook);
       const cells = [...turn.cells].filter((each) => !each.isDisposed);
       const [first, ...others] = cells.filter((each) => each.isAttached);
       await Promise.all(cells.filter((each) => each !== first).map((each) => each.updateFragmentMDAST()));
       if (!first) return;
       await alone.call(first);
-      for (const each of others) {
+      await Promise.all(others.map(async (each) => {
         await each._mystWidget.renderPromise;
         if (!each.isDisposed) each.inputArea.renderInput(each._mystWidget);
-      }
+      }));
     };
 
     type.render = function () {
@@ -92,7 +119,7 @@
     const stop = () => { stays = false; };
     for (const each of STOPPING) addEventListener(each, stop, { capture: true, once: true });
     for (let left = PLACE_MS / STEP_MS, before = null, still = 0; stays && left > 0 && still < STILL; left--) {
-      await new Promise((resolve) => setTimeout(resolve, STEP_MS));
+      await pause(STEP_MS);
       const page = [...app.shell.widgets("main")].find((each) => each.context?.path === path);
       const place = page?.node.querySelector(`#${CSS.escape(id)}`);
       if (!place?.checkVisibility()) continue;
@@ -104,11 +131,27 @@
     for (const each of STOPPING) removeEventListener(each, stop, { capture: true });
   };
 
+  // ------------------------------------------------------------------ the start page
+  // JupyterLab lists the files beside the page that its address names. A reader of the start page looks for notebooks.
+  const START = /\/lab\/tree\/(.*)book\/start\.md$/;
+  const list_notebooks = (app) => {
+    const found = decodeURIComponent(location.pathname).match(START);
+    if (!found) return;
+    const open = "filebrowser:open-path";
+    const go_on = async (_, { id, result }) => {
+      if (id !== open) return;
+      app.commands.commandExecuted.disconnect(go_on);
+      await result.catch(() => {});
+      app.commands.execute(open, { path: `${found[1]}notebooks`, dontShowBrowser: true });
+    };
+    app.commands.commandExecuted.connect(go_on);
+  };
+
   const plugin = async () => {
     const { INotebookTracker, NotebookPanel } = await shared("@jupyterlab/notebook");
     return {
       id: `${NAME}:plugin`,
-      description: "Marks the cells that run on ranks, and renders MyST notebooks in one pass, and follows links to places.",
+      description: "Shows the book: marks cells, says what is folded, renders MyST in one pass, follows links to places.",
       autoStart: true,
       requires: [INotebookTracker, NotebookPanel.IContentFactory],
       activate: (app, notebooks, factory) => {
@@ -124,6 +167,8 @@
         app.commands.commandExecuted.connect((_, { id, args }) => {
           if (id === "rendermime:handle-local-link" && args.id) show_place(app, args.path, decodeURIComponent(args.id.slice(1)));
         });
+
+        list_notebooks(app);
 
         const sheet = document.createElement("link");
         sheet.rel = "stylesheet";
