@@ -22,8 +22,9 @@ sys.path[:0] = [str(ROOT), str(ROOT / "trials")]
 
 from verdicts import ANSWERS, NAMES, RUBBISH, Notebook, learners_cells, module_of
 
-from ringtree.labs import comparing, conditions, error_text, forbidding, judging
+from ringtree.labs import comparing, error_text, forbidding, judging
 from ringtree.labs.exercise import Answer, Program
+from ringtree.simulated import torch_modes
 
 SECONDS = 20
 # Assertions that all checks share and that are no sentence: module, its text, the text without, in words, what an answer is told.
@@ -31,7 +32,7 @@ SHARED = (
     (judging, "checked=True", "checked=False", "the simulator's own checks", ""),
     (judging, '(case, "nccl") for case in cases', '(case, "gloo") for case in cases', "NCCL's rules", "NCCL's rules"),
     (judging, 'tried.insert(again + 1, (cases[again], "gloo"))', "pass", "one more run, by Gloo's rules", "run once more"),
-    (conditions, 'torch.set_deterministic_debug_mode("warn")', "None", "unwritten memory shows", "nan"),
+    (torch_modes, 'torch.set_deterministic_debug_mode("warn")', "None", "unwritten memory shows", "nan"),
     (forbidding, "setattr(real, name, _refusing(replaced[name]))", "None", "torch's collectives fail", "it calls a collective"),
     (forbidding, "function.__code__ = _refuse.__code__", "None", "the book's algorithms fail", "it calls"),
 )

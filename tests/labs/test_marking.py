@@ -791,6 +791,7 @@ def test_a_rebuilt_submission_has_the_learners_code_in_its_order_and_nothing_els
     assert rebuilt(release, release) == release, "what nobody changed stays as it was"
 
 
+@pytest.mark.filterwarnings("ignore::nbformat.warnings.DuplicateCellId")  # which a learner's notebook may have
 def test_nothing_but_code_is_left_of_a_notebook_with_markup_everywhere(tmp_path, inbound, collect):
     release = nbformat.read(release_of(LAB), 4)
     (inbound.parent / "outbound" / "clinic" / "lab.ipynb").write_text(nbformat.writes(release))

@@ -102,7 +102,7 @@ def test_an_algorithm_is_a_function_its_name_and_a_row_and_a_wrong_row_is_found_
     table.write_text(
         table.read_text().replace("for step in range(1, p)\n        ),\n", "for step in range(2, p)\n        ),\n", 1)
     )
-    with pytest.raises(AssertionError, match="in assert_cost\n +assert cost.time == "):
+    with pytest.raises(AssertionError, match="in assert_cost\n +assert "):
         run(tree, "-c", ONE_TEST)
 
 
