@@ -52,8 +52,8 @@ def normalise(notebook, up="../"):
     found = copy.deepcopy(notebook)
     found.metadata = nbformat.from_dict({"kernelspec": KERNEL, "language_info": {"name": "python"}})
     found.nbformat, found.nbformat_minor = 4, 5
-    texts = [cell.source for cell in found.cells if cell.cell_type == "markdown"]
-    own = {label[1] for text in texts for label in links.LABEL.finditer(text)}
+    pages = [cell.source for cell in found.cells if cell.cell_type == "markdown"]
+    own = {label[1] for page in pages for label in links.LABEL.finditer(page)}
     count = 0
     for cell in found.cells:
         if cell.cell_type == "markdown":

@@ -1,14 +1,13 @@
 """Minutes, needs and next stops: `python tools/routes.py` writes them to the chapters' heads and to pages in `book`.
 
 book/routes.yml names the routes. A chapter's minutes are computed from its words and its lines of code; a lab's are the ones
-that it prints. With --check nothing is written, and the exit status is 1 where something is out of date.
+that it prints. `tests/repository/test_routes.py` fails where something is out of date.
 """
 
 import argparse
 import functools
 import itertools
 import re
-import sys
 from pathlib import Path
 
 import nbformat
@@ -18,6 +17,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "book" / "welcome.md", ROOT / "book" / "start.md"]
 # What a reader who runs every cell gets through in a minute, folded answers and whole scripts apart.
 WORDS, LINES, CELLS = 150, 12, 4
+FOLDED = re.compile(r"```\{admonition\} [^\n]*\n:class: dropdown\n.*?\n```", re.DOTALL)
 SCRIPT = re.compile(r"```python\n# scripts/.*?\n```", re.DOTALL)
 HEAD = re.compile(r"\n\n\*\d+ minutes[.,] [^\n]*\*(?=\n\n|$)")
 LABS = ROOT / "book" / "labs.md"
@@ -71,16 +71,21 @@ def minutes(path, further=False):
         return 5 * max(1, round(len(path.read_text(encoding="utf-8").split()) / WORDS / 5))
     if path.parent.name != "notebooks" or path.name.startswith("00-"):
         return int(re.search(r"^\*(\d+) minutes\. ", notebook(path).cells[0].source, re.MULTILINE)[1])
-    words = lines = cells = 0
     first = core(path)
-    for cell in notebook(path).cells[len(first) :] if further else first:
-        if cell.cell_type == "markdown":
-            prose = re.sub(r"\]\(\S+?\)", "]", SCRIPT.sub("", HEAD.sub("", cell.source)))
-            words += len(re.findall(r"[^\W\d_][\w'’-]*", prose))
-        elif "hide-cell" not in cell.metadata.get("tags", ()):
-            cells += 1
-            lines += sum(bool(line.strip()) for line in cell.source.splitlines())
-    return 5 * round((words / WORDS + lines / LINES + cells / CELLS) / 5)
+    cells = notebook(path).cells[len(first) :] if further else first
+    lines = sum(bool(line.strip()) for cell in shown(cells) for line in cell.source.splitlines())
+    return 5 * round((words(cells) / WORDS + lines / LINES + len(shown(cells)) / CELLS) / 5)
+
+
+def words(cells):
+    """The number of words in Markdown cells, without folded answers, whole scripts, addresses and the line below the promise."""
+    texts = (FOLDED.sub("", SCRIPT.sub("", HEAD.sub("", cell.source))) for cell in cells if cell.cell_type == "markdown")
+    return sum(len(re.findall(r"[^\W\d_][\w'’-]*", re.sub(r"\]\(\S+?\)", "]", text))) for text in texts)
+
+
+def shown(cells):
+    """The code cells that are not folded."""
+    return [cell for cell in cells if cell.cell_type == "code" and "hide-cell" not in cell.metadata.get("tags", ())]
 
 
 def path_of(stop):
@@ -181,16 +186,12 @@ def wanted():
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--check", action="store_true", help="write nothing")
-    check = parser.parse_args().check
-    stale = [(path, text) for path, text in wanted() if path.read_text(encoding="utf-8") != text]
-    for path, text in stale:
-        print(f"{'out of date' if check else 'written'}: {path.relative_to(ROOT)}")
-        if not check:
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
+    for path, text in wanted():
+        if path.read_text(encoding="utf-8") != text:
             path.write_text(text, encoding="utf-8")
-    return 1 if check and stale else 0
+            print(f"written: {path.relative_to(ROOT)}")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -1,33 +1,22 @@
 """A chapter's core: what stands above the heading Further can be read in its printed minutes, and asks before it shows."""
 
 import ast
-import re
 
 import pytest
 import routes
 
 # Chapters that have no core yet. The list only gets shorter.
 WITHOUT = {f"{number:02}" for number in range(1, 26)} - {"01", "02", "03"}
-FOLDED = re.compile(r"```\{admonition\} [^\n]*\n:class: dropdown\n.*?\n```", re.DOTALL)
 MOST_WORDS, MOST_CELLS, LEAST_GUESSES = 1200, 15, 3
 CORES = {number: path for number, path in routes.chapters().items() if any(map(routes.is_further, routes.notebook(path).cells))}
 
 every_core = pytest.mark.parametrize("number", CORES)
 
 
-def words(cells):
-    texts = (FOLDED.sub("", cell.source) for cell in cells if cell.cell_type == "markdown")
-    return sum(len(re.findall(r"[^\W\d_][\w'’-]*", re.sub(r"\]\(\S+?\)", "]", text))) for text in texts)
-
-
-def shown(cells):
-    return [cell for cell in cells if cell.cell_type == "code" and "hide-cell" not in cell.metadata.get("tags", ())]
-
-
 def names(cells):
     """What cells ask a reader to know of this package: what they import of it, and attributes of its rooms."""
     found = set()
-    for cell in shown(cells):
+    for cell in routes.shown(cells):
         lines = [line for line in cell.source.splitlines() if not line.startswith(("%", "!"))]
         tree = ast.parse("\n".join(lines))
         rooms = {"ringtree"}
@@ -49,7 +38,10 @@ def test_the_chapters_without_a_core_are_those_that_are_named():
 @every_core
 def test_a_core_is_short(number):
     cells = routes.core(CORES[number])
-    assert (words(cells) <= MOST_WORDS, len(shown(cells)) <= MOST_CELLS) == (True, True), (words(cells), len(shown(cells)))
+    assert (routes.words(cells) <= MOST_WORDS, len(routes.shown(cells)) <= MOST_CELLS) == (True, True), (
+        routes.words(cells),
+        len(routes.shown(cells)),
+    )
 
 
 @every_core

@@ -39,4 +39,5 @@ def test_minutes_grow_with_what_is_read_and_leave_folds_out(tmp_path):
     words = new.new_markdown_cell("word " * 3000)
     code = new.new_code_cell("x = 1\n" * 240)
     folded = new.new_code_cell("x = 1\n" * 240, metadata={"tags": ["hide-cell"]})
-    assert (minutes_of(), minutes_of(words), minutes_of(code), minutes_of(words, folded)) == (0, 20, 20, 20)
+    answer = new.new_markdown_cell("word ```{admonition} Answer\n:class: dropdown\n" + "word " * 3000 + "\n```")
+    assert (minutes_of(), minutes_of(words), minutes_of(code), minutes_of(words, folded, answer)) == (0, 20, 20, 20)
