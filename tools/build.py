@@ -49,8 +49,8 @@ def chapters():
     toc = yaml.safe_load((ROOT / "_toc.yml").read_text())
     files = [ROOT / f"{entry['file']}.ipynb" for part in toc["parts"] for entry in part["chapters"]]
     found = [path for path in files if path.is_file() and path.parent.name == "notebooks"]
-    solved = [ROOT / "labs" / "source" / path.stem / f"{path.stem[3:]}.ipynb" for path in found if path.stem[:3] == "00-"]
-    return [*(path for path in solved if path.is_file()), *(path for path in found if path.stem[:3] != "00-")]
+    run = [solutions.source_of(path) if path.name.startswith("00-") else path for path in found]
+    return [path for path in run if path.is_file()]  # a learner's copy of the course has no sources
 
 
 def judge_answers():

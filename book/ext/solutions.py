@@ -19,10 +19,18 @@ def are_shown():
     return os.environ.get("RINGTREE_SOLUTIONS") != "0"
 
 
+def source_of(path):
+    """The notebook with our solutions that a learners' notebook is made from: of a lab, or of the first evening."""
+    sources = ROOT / "labs" / "source"
+    if path.parent.name == "notebooks":
+        return sources / path.stem / f"{path.stem.partition('-')[2]}.ipynb"
+    return sources / path.relative_to(ROOT / "labs" / "release")
+
+
 def text_of(path):
     """The text of the learners' notebook at `path`, as its page shows it."""
     learners = nbformat.read(path, as_version=4)
-    source = ROOT / "labs" / "source" / path.relative_to(ROOT / "labs" / "release")
+    source = source_of(path)
     if are_shown() and source.is_file():
         learners.cells = with_folds(learners, nbformat.read(source, as_version=4))
     return nbformat.writes(learners)
@@ -31,7 +39,7 @@ def text_of(path):
 def text_of_the_first(path):
     """The text of the first evening, which stands with the chapters: as a lab's, with the outputs of its source's kept run."""
     learners = nbformat.read(path, as_version=4)
-    source = ROOT / "labs" / "source" / path.stem / f"{path.stem.partition('-')[2]}.ipynb"
+    source = source_of(path)
     if source.is_file():
         solved = nbformat.reads(executed.text_of(source), as_version=4)
         ran = {cell.id: cell.outputs for cell in solved.cells if cell.cell_type == "code"}
