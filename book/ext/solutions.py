@@ -10,6 +10,8 @@ from pathlib import Path
 import executed
 import nbformat
 
+from ringtree.labs.release import as_a_chapter
+
 ROOT = Path(__file__).resolve().parent.parent.parent
 MARKS = "### BEGIN SOLUTION", "### END SOLUTION"
 FOLD = "::::{{admonition}} Solution\n:class: dropdown solution\n\n```python\n{code}\n```\n\n{words}\n::::"
@@ -41,7 +43,7 @@ def text_of_the_first(path):
     learners = nbformat.read(path, as_version=4)
     source = source_of(path)
     if source.is_file():
-        solved = nbformat.reads(executed.text_of(source), as_version=4)
+        solved = nbformat.reads(as_a_chapter(executed.text_of(source)), as_version=4)
         ran = {cell.id: cell.outputs for cell in solved.cells if cell.cell_type == "code"}
         for cell in learners.cells:
             if cell.cell_type == "code" and not cell.metadata["nbgrader"]["solution"]:

@@ -34,7 +34,10 @@ def release_all(labs, write=True) -> list[Path]:
             describe(notebook, path.stem)
             _put(sources / path.relative_to(labs / "source"), nbformat.writes(notebook) + "\n")
         generate(sources, made, labs / CONFIG)
-        first = [(place_of(labs, path.relative_to(made)), as_a_chapter(path)) for path in notebooks(made / FIRST)]
+        first = [
+            (place_of(labs, path.relative_to(made)), as_a_chapter(path.read_text(encoding="utf-8")))
+            for path in notebooks(made / FIRST)
+        ]
         shutil.rmtree(made / FIRST, ignore_errors=True)
         for new, kept in (sources, labs / "source"), (made, labs / "release"):
             changed += _update(new, kept, write)
@@ -52,10 +55,9 @@ def place_of(labs, name) -> Path:
     return labs.parent / "notebooks" / f"{folder}.ipynb" if folder == FIRST else labs / "release" / name
 
 
-def as_a_chapter(path) -> str:
-    """Return the text of a learners' notebook with its links as they are in the folder `notebooks`."""
-    text = path.read_text(encoding="utf-8")
-    return text.replace("](../../../notebooks/", "](").replace("](../../../", "](../")
+def as_a_chapter(text) -> str:
+    """Return the text of a notebook of `labs/source` with its links as they are in the folder `notebooks`."""
+    return text.replace("](../../../", "](../")
 
 
 def notebooks(folder) -> list[Path]:

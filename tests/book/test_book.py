@@ -218,14 +218,25 @@ def test_a_stored_notebook_is_normalised(path):
     assert normalise.normalise(stored, normalise.way_up(path)) == stored, f"run python tools/normalise.py {name_of(path)}"
 
 
-@pytest.mark.parametrize(
+every_notebook_of_readers = pytest.mark.parametrize(
     "path", [*NOTEBOOKS, *sorted(ROOT.glob("notebooks/00-*.ipynb")), *sorted(ROOT.glob("labs/release/*/*.ipynb"))], ids=name_of
 )
+
+
+@every_notebook_of_readers
 def test_links_to_pages_lead_to_files_so_that_jupyterlab_can_follow_them(path):
     text = "\n".join(cell.source for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "markdown")
     assert "{doc}" not in text
     links = re.findall(r"\]\((?!https?:)([^)#\s]+\.\w+)", text)
     assert not [link for link in links if not (path.parent / link).is_file()]
+
+
+@every_notebook_of_readers
+def test_every_link_to_a_labeled_place_is_one_that_the_build_resolves(path):
+    cells = nbformat.read(path, as_version=4).cells
+    text = "\n".join(cell.source for cell in cells if cell.cell_type == "markdown")
+    left = re.findall(r"\]\([^)#\s]+\.(?:ipynb|md)#[^)\s]+\)", links.as_roles(text, normalise.way_up(path)))
+    assert left == []
 
 
 def test_a_link_of_sphinx_becomes_one_to_the_file_with_its_title():
