@@ -17,7 +17,7 @@ import weakref
 
 from ringtree.errors import UsageError
 
-__all__ = ["compute", "inside", "lasting", "noted_by"]
+__all__ = ["compute", "inside", "lasting", "noted_by", "refusing"]
 
 _here = threading.local()  # .clock: (seconds, label) of the simulation that runs in this thread
 _refuse = []  # of the simulations that run in this process, the outermost first: what refuses a thread of a program's own
@@ -56,18 +56,24 @@ def compute(seconds: float, label: str = "", work=None):
 
 
 @contextlib.contextmanager
-def inside(clock, refuse=None):
-    """While this is open, `compute` in this thread calls clock(seconds, label), and refuse() in another one."""
+def inside(clock):
+    """While this is open, `compute` in this thread calls clock(seconds, label)."""
     before = getattr(_here, "clock", None)
     _here.clock = clock
-    if refuse:
-        _refuse.append(refuse)
     try:
         yield
     finally:
         _here.clock = before
-        if refuse:
-            _refuse.remove(refuse)
+
+
+@contextlib.contextmanager
+def refusing(refuse):
+    """While this is open, `compute` in a thread that is not `inside` a simulation calls refuse()."""
+    _refuse.append(refuse)
+    try:
+        yield
+    finally:
+        _refuse.remove(refuse)
 
 
 def noted_by(tracer) -> None:

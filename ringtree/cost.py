@@ -1,4 +1,4 @@
-"""The α-β model: what one message costs on a link."""
+"""The α-β model: what one message costs on a link, and for how long it keeps the ports of its two ranks."""
 
 from __future__ import annotations
 
@@ -12,28 +12,37 @@ from ringtree.units import bytes_text, seconds_text
 
 @dataclass(frozen=True)
 class Link:
-    """A link whose messages of n bytes take α + n·β.
+    """A link whose messages of n bytes arrive α + n·β after their start, and keep their ports for g + n·β.
 
-    alpha: seconds that every message pays, however short; beta: seconds for each byte. Both are
-    finite and not negative. The model is Hockney's (1994).
+    alpha: seconds that every message pays, however short; beta: seconds for each byte; gap: g, the seconds of α during
+    which neither of its two ports can serve another message, 0 ≤ g ≤ α. Left out, g is α: the textbook's one port, which
+    carries one message at a time from its start to its arrival. All are finite and not negative. α and β are Hockney's
+    (1994), g is LogP's gap (Culler et al. 1993, with long messages Alexandrov et al. 1995).
     """
 
     alpha: float
     beta: float
+    gap: float | None = None
 
     def __post_init__(self):
         for name, value, unit in (("alpha", self.alpha, "seconds"), ("beta", self.beta, "seconds per byte")):
             if not _is_number(value) or not math.isfinite(value) or value < 0:
                 raise UsageError(f"Link got {name}={value!r}: give {unit}, a finite number that is not negative")
+        if self.gap is None:
+            object.__setattr__(self, "gap", self.alpha)
+        elif not _is_number(self.gap) or not 0 <= self.gap <= self.alpha:
+            raise UsageError(
+                f"Link got gap={self.gap!r} and alpha={self.alpha!r}: give seconds from 0 to alpha, or leave gap out for alpha"
+            )
 
     @classmethod
-    def of(cls, alpha: float, *, bandwidth: float) -> Link:
-        """A link from its α in seconds and its bandwidth in bytes per second (`math.inf` for β = 0)."""
+    def of(cls, alpha: float, *, bandwidth: float, gap: float | None = None) -> Link:
+        """A link from its α in seconds, its bandwidth in bytes per second (`math.inf` for β = 0) and its gap in seconds."""
         if not _is_number(bandwidth) or not bandwidth > 0:
             raise UsageError(
                 f"Link.of got bandwidth={bandwidth!r}: give bytes per second, a number greater than 0 (450 GB/s is 450e9)"
             )
-        return cls(alpha, 1 / bandwidth)
+        return cls(alpha, 1 / bandwidth, gap)
 
     def time(self, nbytes):
         """Seconds for one message of nbytes: α + n·β. Takes a number or a NumPy array of numbers."""
@@ -42,6 +51,11 @@ class Link:
         if not (nbytes >= 0 if _is_number(nbytes) else (nbytes >= 0).all()):
             raise UsageError(f"Link.time got nbytes={nbytes!r}: a message has 0 bytes or more")
         return self.alpha + nbytes * self.beta
+
+    @property
+    def is_textbook(self) -> bool:
+        """Whether a message keeps its ports until it arrives: g = α."""
+        return self.gap == self.alpha
 
     @property
     def bandwidth(self) -> float:
@@ -53,9 +67,14 @@ class Link:
         """n½ = α/β: the bytes at which α and n·β are equal, and half of the bandwidth is reached."""
         return self.alpha / self.beta if self.beta else math.inf
 
+    def __repr__(self) -> str:
+        gap = "" if self.is_textbook else f", gap={self.gap!r}"
+        return f"Link(alpha={self.alpha!r}, beta={self.beta!r}{gap})"
+
     def __str__(self) -> str:
         speed = f"{bytes_text(self.bandwidth)}/s" if self.beta else "any bandwidth"
-        return f"α {seconds_text(self.alpha)}, {speed}"
+        gap = "" if self.is_textbook else f", gap {seconds_text(self.gap)}"
+        return f"α {seconds_text(self.alpha)}, {speed}{gap}"
 
 
 @dataclass(frozen=True)
@@ -64,10 +83,10 @@ class Machine:
 
     inside: the `Link` between two ranks of a node. between: the link between ranks of
     different nodes (left out: the same). ranks_per_node: ranks 0 … r−1 are node 0, and so on
-    (left out: one node). cards_per_node: network cards, each of which carries one message out of the
-    node and one into it at a time, while its ranks talk inside the node; they share the cards out
-    evenly, in order, and of several messages at once the α's overlap, as on the cards and links of a
-    real node (left out: a rank has one port for all its messages, each of which holds it for α + nβ).
+    (left out: one node). cards_per_node: network cards, which the ranks of a node share out evenly, in
+    order. A message between nodes then keeps the two cards' ports and not the ranks', so that these
+    talk inside the node meanwhile (left out: a rank has one port out and one in for all its messages).
+    For how long a message keeps its ports is its link's to say, with cards and without.
     """
 
     inside: Link

@@ -1,4 +1,4 @@
-"""Which of many goes on next: the earliest, of those at one time the smallest."""
+"""Which of many goes on next: the earliest, of those at one time the smallest; and what is done before time advances."""
 
 import math
 from heapq import heapify, heappop, heappush
@@ -9,15 +9,19 @@ class Agenda:
 
     Ranks mostly come in crowds that are ready at the same moment, so there is a list of
     ranks for each moment: quicker than a heap of ranks.
+
+    pending: a list of what the ranks have left to be done together once none is left to go on at this moment; settle: does
+    it, empties the list, and may put ranks.
     """
 
-    __slots__ = ("time", "ranks", "times", "later")
+    __slots__ = ("time", "moment", "ranks", "times", "later", "pending", "settle")
 
     def __init__(self):
-        self.time = -math.inf
+        self.time = self.moment = -math.inf
         self.ranks = []  # who goes on at `time`, the smallest last
         self.times = []  # a heap of the later times
         self.later = {}  # by later time, the ranks in any order
+        self.pending, self.settle = [], None
 
     def put(self, time, rank):
         if time <= self.time and self.ranks:
@@ -39,9 +43,11 @@ class Agenda:
         """The rank that goes on next; None if there is none."""
         ranks = self.ranks
         if not ranks:
+            if self.pending and (not self.times or self.times[0] > self.moment):
+                self.settle()
             if not self.times:
                 return None
-            self.time = heappop(self.times)
+            self.time = self.moment = heappop(self.times)
             ranks = self.ranks = self.later.pop(self.time)
             ranks.sort(reverse=True)
         return ranks.pop()
@@ -49,7 +55,9 @@ class Agenda:
     def put_and_pop(self, time, rank):
         """Put `rank`, then take the one that goes on next, which may be `rank` itself."""
         if not self.ranks or time <= self.time:
-            if not self.before(time, rank):
+            if not self.before(time, rank) and not (self.pending and time > self.moment):
+                if time > self.moment:
+                    self.moment = time
                 return rank
             self.put(time, rank)
             return self.pop()

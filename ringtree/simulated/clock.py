@@ -36,6 +36,7 @@ class Rank:
         "looks",
         "polls",
         "idle",
+        "sending",
     )
 
     def __init__(self, clock, number, turn):
@@ -50,6 +51,7 @@ class Rank:
         self.looks = 0  # how often it polled in vain since something changed
         self.polls = False  # whether it is ready only to poll again
         self.idle = None  # where it has polled so often that it now waits: until when, as far as known
+        self.sending = []  # its sends that do not move yet, in the order in which they were asked for
 
 
 class Clock:
@@ -171,6 +173,13 @@ class Clock:
         """A poll found nothing: others go on, and the rank's clock moves to when that may have changed."""
         polled, now = rank.polled, rank.now
         polled.add(work)
+        if self.agenda.pending:  # what starts at this moment is not known before all have come to the end of it
+            self.agenda.put(math.nextafter(self.agenda.moment, math.inf), rank.turn)
+            rank.polls = True
+            self.pause(rank)
+            rank.polls = False
+            if work.end is not None and work.end <= now:
+                return
         moments = [each.end for each in polled if each.end is not None and each.end > now]
         moments += [time for time, other in self.agenda if not self.turns[other].polls]
         if moments:

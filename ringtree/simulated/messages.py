@@ -1,11 +1,14 @@
 """Messages: two ranks ask for its halves, the halves meet, and it moves.
 
-- A message starts when both ranks have asked for it and the ports are free (`network`).
+- A message is ready when both ranks have asked for it, and starts when the ports are free (`network`).
+- Messages that are ready at the same moment get their ports by their place among their sender's sends that do not move yet,
+  then by sender: so all of a moment's messages are booked together, before time advances.
 - The k-th send from one rank to another with one tag meets the k-th receive.
 - A send is a rendezvous: its wait returns when the message has arrived.
 """
 
 from collections import defaultdict, deque
+from operator import itemgetter
 from threading import get_ident
 
 from ringtree.simulated import faults
@@ -86,6 +89,8 @@ class Messages:
         self.clock, self.agenda, self.size = clock, clock.agenda, len(clock.ranks)
         self.home = clock.home
         self.carry = network.carry
+        self.ready = clock.agenda.pending  # (when, send, receive) of messages that are ready and not booked
+        clock.agenda.settle = self._settle
         self.note = notes.moved if notes.wanted else None
         self.guard, self.late, self.graphs = guard, late, graphs
         self.careful = late or guard is not None
@@ -120,6 +125,8 @@ class Messages:
             work.end = None
             if careful:
                 self._before_post(work)
+            if sends:
+                rank.sending.append(work)
             channel = number * size + peer if sends else peer * size + number
             if tag:
                 channel = channel, tag
@@ -164,21 +171,54 @@ class Messages:
         if not (source.is_contiguous() and target.is_contiguous()):
             raise faults.with_gaps(receive if source.is_contiguous() else send)
         ready, asked = work.posted, first.posted
-        start, end = self.carry(src, dst, nbytes, ready if ready > asked else asked)
-        if self.note is not None:
-            self.note(send, receive, start, end)
-        if self.graphs:
-            target, source = target.detach(), source.detach()
-        if self.guard is None:
-            target.copy_(source)
-        else:
-            self.guard.copy(target, source)
-        send.end = receive.end = end
-        rank = first.rank
-        if rank.idle is not None:
-            self.clock.wake(rank, first)
-        elif rank.waiting is first:
-            self.agenda.put(end if end > rank.now else rank.now, rank.turn)
+        self.ready.append((ready if ready > asked else asked, send, receive))
+
+    def _settle(self):
+        """Book all messages that became ready at this moment, and move their contents."""
+        ready = self.ready[:]
+        self.ready.clear()
+        if len(ready) > 1:
+            ready = self._in_order(ready)
+        for when, send, receive in ready:
+            sender = send.rank
+            if len(sender.sending) == 1:
+                sender.sending.clear()
+            else:
+                sender.sending.remove(send)
+            _, source, dst, _ = send.operation
+            _, target, src, _ = receive.operation
+            start, end = self.carry(src, dst, source.nbytes, when)
+            if self.note is not None:
+                self.note(send, receive, start, end)
+            if self.graphs:
+                target, source = target.detach(), source.detach()
+            if self.guard is None:
+                target.copy_(source)
+            else:
+                self.guard.copy(target, source)
+            send.end = receive.end = end
+            for work in (send, receive):
+                rank = work.rank
+                if rank.idle is not None:
+                    self.clock.wake(rank, work)
+                elif rank.waiting is work:
+                    self.agenda.put(end if end > rank.now else rank.now, rank.turn)
+
+    @staticmethod
+    def _in_order(ready):
+        """By place among their sender's sends that do not move yet, then by sender."""
+        places, placed = {}, []
+        for message in ready:
+            send = message[1]
+            sender = send.rank
+            if len(sender.sending) == 1:
+                placed.append((0, sender.number, sender.turn, message))
+                continue
+            if sender not in places:
+                places[sender] = {each: place for place, each in enumerate(sender.sending)}
+            placed.append((places[sender][send], sender.number, sender.turn, message))
+        placed.sort(key=itemgetter(0, 1, 2))
+        return [each[-1] for each in placed]
 
     def _next_in_queue(self, channel):
         queue = self.queues[channel]

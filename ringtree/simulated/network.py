@@ -1,9 +1,9 @@
 """The links between ranks, and the ports that a message has to pass: from when to when it moves.
 
-Hockney's α-β model, ranks with one port out and one in: a message takes α + nβ of the link
-between its two ranks, and for so long the sender's port out and the receiver's port in. Where
-the nodes of a machine have network cards, a message between nodes passes theirs instead, and
-every message holds its ports for nβ only: its α passes while the next one moves, as in LogGP.
+One rule: a message keeps its sender's port out and its receiver's port in for g + nβ from the first moment at which both
+are free for so long, and it arrives α + nβ after that moment. At g = α that is Hockney's model with one port out and one in
+for each rank; with g < α a port sends its next message while the last is still under way, as in LogP. Where the nodes of a
+machine have network cards, a message between nodes keeps the ports of the two cards in place of the ranks'.
 """
 
 from ringtree.ports import book
@@ -25,21 +25,16 @@ class Network:
         return [size + numbers.setdefault(self.machine.card(rank), len(numbers)) for rank in range(size)]
 
     def carry(self, src, dst, nbytes, ready):
-        """(start, end) of a message that may move from `ready` on; no message before it was ready later."""
+        """(start, arrival) of a message that may move from `ready` on; no message before it was ready later."""
         link = self.one_link or self.machine.link(src, dst)
-        if self.cards is not None:
-            return self._carry_by_cards(src, dst, nbytes, ready, link)
-        duration = link.alpha + nbytes * link.beta
-        if self.out_free[src] > ready or self.into_free[dst] > ready:
-            return self._book(src, dst, ready, duration)
-        end = self.out_free[src] = self.into_free[dst] = ready + duration  # nothing to wait for, as most messages go
-        return ready, end
-
-    def _carry_by_cards(self, src, dst, nbytes, ready, link):
-        if self.machine.node(src) != self.machine.node(dst):
+        if self.cards is not None and self.machine.node(src) != self.machine.node(dst):
             src, dst = self.cards[src], self.cards[dst]
-        start, end = self._book(src, dst, ready, nbytes * link.beta)
-        return start, end + link.alpha
+        moving = nbytes * link.beta
+        if self.out_free[src] > ready or self.into_free[dst] > ready:
+            start = self._book(src, dst, ready, link.gap + moving)
+            return start, start + (link.alpha + moving)
+        self.out_free[src] = self.into_free[dst] = ready + (link.gap + moving)  # nothing to wait for, as most messages go
+        return ready, ready + (link.alpha + moving)
 
     def _book(self, src, dst, ready, duration):
         out, into = self.out[src], self.into[dst]
@@ -49,4 +44,4 @@ class Network:
         start = book((out, into), ready, duration)
         end = start + duration
         self.out_free[src], self.into_free[dst] = max(self.out_free[src], end), max(self.into_free[dst], end)
-        return start, end
+        return start

@@ -22,6 +22,7 @@ The rules of the clock (Hockney's α-β model, ranks with one port out and one i
 
 import contextlib
 import gc
+import threading
 from dataclasses import dataclass
 
 import greenlet
@@ -102,9 +103,10 @@ def simulate(
     dists = [NcclDist(rank, messages, issued[rank.number]) if issued else SimulatedDist(rank, messages) for rank in clock.ranks]
     bodies = [_body(program, dist, entry) for dist, entry in zip(dists, inputs)]
     with _refusing_threads(clock), contextlib.closing(ways) if autograd else contextlib.nullcontext(), _fewer_collections():
-        with Deadline(seconds, autograd and ways.running) as deadline, _conditions(clock, gamma, guard, issued, mode):
+        with Deadline(seconds, autograd and ways.running) as deadline, computing.refusing(clock.refuse_threads):
             clock.hurry = deadline.hurry
-            _run(clock, bodies, messages, deadline)
+            with _conditions(clock, gamma, guard, issued, mode):
+                _run(clock, bodies, messages, deadline)
     if guard is not None:
         guard.check_all_waited_for()
         check_same_groups(dists)
@@ -150,7 +152,7 @@ def _conditions(clock, gamma, guard, issued, mode):
         read=issued and (lambda: issued[clock.turns[clock.running].number].append(("read", None))),
     )
     # A rank that is left inside torch.no_grad() would hand its mode to the next one, and in the end to the caller.
-    with told, computing.inside(clock.computing, clock.refuse_threads), torch.set_grad_enabled(mode):
+    with told, computing.inside(clock.computing), torch.set_grad_enabled(mode):
         yield
 
 
@@ -186,26 +188,31 @@ def _copied(value):
     return value.clone() if hasattr(value, "clone") else value
 
 
-_runs = 0  # that are under way, one inside the other
+_runs = []  # a mark for each run that is under way: one inside the other, or side by side in threads
+_before = None  # the collector's thresholds before the first of them
+_runs_change = threading.Lock()
 
 
 @contextlib.contextmanager
 def _fewer_collections():
     """A run makes many objects and few circles of them: looking for circles costs up to a fifth of its time.
 
-    So it is done less often, and not among the objects that were there before the outermost run. (What is frozen already
-    is not asked for: gc counts it one by one.)
+    So it is done less often, and not among the objects that were there before the first of the runs that are under way.
+    (What is frozen already is not asked for: gc counts it one by one.)
     """
-    global _runs
-    before = gc.get_threshold()
-    gc.set_threshold(200_000, 50, 50)
-    if not _runs:
-        gc.freeze()
-    _runs += 1
+    global _before
+    mark = object()
+    with _runs_change:
+        if not _runs:
+            _before = gc.get_threshold()
+            gc.set_threshold(200_000, 50, 50)
+            gc.freeze()
+        _runs.append(mark)
     try:
         yield
     finally:
-        gc.set_threshold(*before)
-        _runs -= 1
-        if not _runs:
-            gc.unfreeze()
+        with _runs_change:
+            _runs.remove(mark)
+            if not _runs:
+                gc.set_threshold(*_before)
+                gc.unfreeze()

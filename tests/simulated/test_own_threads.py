@@ -1,5 +1,6 @@
 """A rank program that starts threads of its own in the simulator: one sentence with the line, and nothing on stderr."""
 
+import gc
 import queue
 import re
 import threading
@@ -102,6 +103,7 @@ def test_a_call_in_a_thread_of_the_programs_own_is_told_with_its_line(program, a
     assert re.fullmatch(f"{who} calls the simulator in a thread that it has started itself", first)
     assert "# here]: on a virtual clock a rank has one thread" in rest
     assert capfd.readouterr().err == ""
+    assert ringtree.compute(0.0, work=lambda: "done") == "done"  # a thread that hangs for ever takes nothing with it
 
 
 @pytest.mark.parametrize("autograd", [False, True], ids=["", "autograd"])
@@ -115,10 +117,14 @@ def test_threads_that_do_not_call_the_simulator_may_compute(autograd):
 
 
 def test_simulations_in_several_threads_do_not_meet():
+    collects = gc.get_threshold()
+
     def program(x, dist):
         ringtree.compute(1.0)
         dist.all_reduce(x)
 
     with ThreadPoolExecutor(2) as pool:
         runs = [*pool.map(lambda _: simulate(program, [torch.ones(2)] * 4, Link(1.0, 0.0)), range(8))]
+        runs += [*pool.map(lambda _: simulate(program, [torch.ones(2)] * 4, Link(1.0, 0.0)), range(32))]
     assert {run.makespan for run in runs} == {runs[0].makespan}
+    assert gc.get_threshold() == collects
