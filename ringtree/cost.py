@@ -52,6 +52,10 @@ class Link:
             raise UsageError(f"Link.time got nbytes={nbytes!r}: a message has 0 bytes or more")
         return self.alpha + nbytes * self.beta
 
+    def busy(self, nbytes):
+        """Seconds for which one message of nbytes keeps its two ports: g + n·β. Takes what `time` takes."""
+        return self.time(nbytes) - (self.alpha - self.gap)
+
     @property
     def is_textbook(self) -> bool:
         """Whether a message keeps its ports until it arrives: g = α."""

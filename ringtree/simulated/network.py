@@ -42,6 +42,7 @@ class Network:
             if not port or port[-1][1] < free:
                 port[:] = [(0.0, free)]  # the last message was not booked: what was before it is past
         start = book((out, into), ready, duration)
-        end = start + duration
-        self.out_free[src], self.into_free[dst] = max(self.out_free[src], end), max(self.into_free[dst], end)
+        if duration:  # what takes no time keeps no port
+            end = start + duration
+            self.out_free[src], self.into_free[dst] = max(self.out_free[src], end), max(self.into_free[dst], end)
         return start

@@ -6,8 +6,8 @@
 One of our algorithms is counted by its schedule (`ringtree.theory.schedules`), any other rank program by running it in the
 simulator. `ALGORITHMS` lists ours, and `lower_bound` says what no algorithm can beat.
 
-The rules are the simulator's: a message takes α + nβ and starts when both of its ranks have
-come to it, a rank goes on when all its messages of a step have ended, and reducing takes γ a
+The rules are the simulator's: a message arrives α + nβ after its start, which is when both of its ranks have
+come to it and the ports are free, a rank goes on when all its messages of a step have arrived, and reducing takes γ a
 byte. Where ranks share network cards, or send several messages in one step, the simulator counts those too.
 """
 
@@ -30,7 +30,7 @@ __all__ = ["Bound", "Cost", "cost_of", "lower_bound", "textbook_time"]
 
 @dataclass(frozen=True)
 class Cost:
-    """rounds: messages one after the other (the time at α = 1, β = γ = 0). sent, received: bytes
+    """rounds: messages one after the other (the time at α = g = 1, β = γ = 0: the textbook's one port). sent, received: bytes
     by rank. time: from the first start to the last end, seconds. path_bytes: bytes one after the
     other (the time at β = 1, α = γ = 0), which is what the time of long vectors follows."""
 

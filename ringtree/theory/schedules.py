@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cache
+from heapq import heappop, heappush
 from itertools import accumulate
 
 
@@ -341,7 +342,11 @@ def chain_tree_edges(p, ranks_per_node):
 
 
 def chain_tree_time(steps, size, machine, gamma, options):
-    """Chunk after chunk: a rank hears from its children in turn and passes on without waiting."""
+    """Chunk after chunk: a rank hears from its children in turn and passes on without waiting.
+
+    Upwards a parent takes one message after the other, and no port is asked for two. Downwards the port out of a parent serves
+    its children as their chunks become ready, of those ready at once the earlier chunk first.
+    """
     if not steps:
         return 0.0
     edges = [(messages[0][1], messages[0][0]) for messages, _ in steps[len(steps) // 2 :]]
@@ -360,11 +365,22 @@ def chain_tree_time(steps, size, machine, gamma, options):
                 busy[child] = max(now[rank], now[child]) + took(child, rank, nbytes)
                 now[rank] = busy[child] + nbytes * gamma
     now = [max(pair) for pair in zip(now, busy)]  # every rank waits until its last chunk is up
-    busy = now[:]
-    for nbytes in lengths:
-        for child, parent in edges:
-            busy[parent] = now[child] = max(now[parent], busy[parent]) + took(parent, child, nbytes)
-    return max(now + busy)
+    came = {0: [now[0]] * len(lengths)} | {child: [] for child, _ in edges}
+    for rank in came:  # parents first
+        below = [child for child, parent in edges if parent == rank]
+        ready = [(max(came[rank][0], now[child]), 0, place) for place, child in enumerate(below)]
+        free = 0.0
+        while ready:
+            when, chunk, place = heappop(ready)
+            child = below[place]
+            link, start = machine.link(rank, child), max(when, free)
+            free = start + link.gap + lengths[chunk] * link.beta
+            end = start + link.alpha + lengths[chunk] * link.beta
+            came[child].append(end)
+            now[rank] = max(now[rank], end)
+            if chunk + 1 < len(lengths):
+                heappush(ready, (max(came[rank][chunk + 1], end), chunk + 1, place))
+    return max(now + [ends[-1] for ends in came.values()])
 
 
 def hierarchical_ring_all_reduce(p, n, itemsize, options):

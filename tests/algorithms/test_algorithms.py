@@ -116,9 +116,10 @@ def test_a_sketch_has_the_same_trace_as_tensors(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_the_formula_knows_slow_links_between_nodes(name):
     row = find(name)
-    machine = Machine(Link(1.0, 0.125), Link(8.0, 0.5), ranks_per_node=4)
-    for size in (8, 12):
-        assert_cost(row, size, inputs_of(size, 24), options_of(row, size), machine)
+    for part in (1.0, 0.125, 0.0):  # of α is the gap
+        machine = Machine(Link(1.0, 0.125, part), Link(8.0, 0.5, 8.0 * part), ranks_per_node=4)
+        for size in (8, 12):
+            assert_cost(row, size, inputs_of(size, 24), options_of(row, size), machine)
 
 
 # -- what the textbooks say ----------------------------------------------------
@@ -133,7 +134,8 @@ def test_the_textbook_form_is_exact_where_it_holds(name):
             time = textbook_time(name, size, 4 * count, LINK, gamma=GAMMA, **options)
             if time is not None:
                 held += 1
-                assert time == pytest.approx(cost_of(name, size, 4 * count, LINK, gamma=GAMMA, **options).time, rel=1e-12)
+                for link in (LINK, Link(LINK.alpha, LINK.beta, 0.1 * LINK.alpha)):
+                    assert time == pytest.approx(cost_of(name, size, 4 * count, link, gamma=GAMMA, **options).time, rel=1e-12)
     assert held >= 6
 
 

@@ -132,6 +132,29 @@ def test_two_messages_out_of_one_rank_take_twice_as_long(ranks):
     assert_takes(ranks, two_out_of_one, 2)
 
 
+def with_a_gap(dist):
+    """When both messages out of rank 0 start and end, from the first one's start."""
+    link = emulate(dist, Link(LINK.alpha, LINK.beta, gap=0.2 * LINK.alpha))
+    link.barrier()
+    if link.get_rank() == 0:
+        works = [link.isend(vector(), dst=1), link.isend(vector(), dst=2)]
+        for work in works:
+            work.wait()
+        first = min(work.start for work in works)  # whose receiver came first
+        return sorted((work.start - first, work.end - first) for work in works)
+    if link.get_rank() < 3:
+        link.recv(vector(), src=0)
+
+
+def test_with_a_gap_the_second_message_leaves_while_the_first_is_under_way(ranks):
+    busy, whole = 0.2 * LINK.alpha + NBYTES * LINK.beta, LINK.time(NBYTES)
+    tries = (ranks.call(with_a_gap)[0] for _ in range(TRIES))  # where a rank is late, its message starts later
+    (first, second) = min(tries, key=lambda works: works[1][1])
+    assert first == pytest.approx((0.0, whole))
+    assert second[0] >= busy - 1e-9 and second[1] - second[0] == pytest.approx(whole)
+    assert second[1] < 2 * whole
+
+
 def two_pairs(link):
     rank = link.get_rank()
     if rank % 2 == 0:
@@ -456,8 +479,8 @@ def test_a_new_process_group_gets_a_new_link_and_a_rank_that_is_gone_is_named(tm
 
 
 def test_a_post_knows_whose_half_it_is():
-    assert Post(0, True, 2, 3, 0, 4, "torch.float32", 0.1, 0.0).rank == 2
-    assert Post(0, False, 2, 3, 0, 4, "torch.float32", 0.0, 0.0).rank == 3
+    assert Post(0, True, 2, 3, 0, 4, "torch.float32", 0.1, 0.1, 0.0).rank == 2
+    assert Post(0, False, 2, 3, 0, 4, "torch.float32", 0.0, 0.0, 0.0).rank == 3
 
 
 # -- collectives ---------------------------------------------------------------

@@ -425,8 +425,8 @@ def test_the_ranks_of_a_node_share_out_its_cards(cards, rounds):
     assert run(swap_with(4), 8, machine).makespan == 5.0 * rounds
 
 
-def test_a_card_is_not_held_for_the_latency():
-    machine = Machine(Link(1.0, 0.0), Link(5.0, 0.25), ranks_per_node=4, cards_per_node=1)
+def test_a_card_without_a_gap_is_not_held_for_the_latency():
+    machine = Machine(Link(1.0, 0.0), Link(5.0, 0.25, gap=0.0), ranks_per_node=4, cards_per_node=1)
     assert run(swap_with(4), 8, machine).makespan == 4 * 1.0 + 5.0  # four messages one after the other, and one latency
 
 

@@ -8,9 +8,9 @@ and line that comes from it says so.
 
 How it works. Each rank tells a referee (a thread of rank 0) what it wants to
 send and receive, and when. The referee pairs sends with receives and books the
-sender's port out and the receiver's port in for α + nβ. Both ranks learn the
-end of the booking, move the bytes over Gloo, and report the message as complete
-when that moment has come. All of this happens in threads of their own, so that
+sender's port out and the receiver's port in for g + nβ. Both ranks learn when the
+message starts and when it arrives, α + nβ later, move the bytes over Gloo, and report
+it as complete when that moment has come. All of this happens in threads of their own, so that
 messages make progress while the program computes.
 """
 
@@ -47,9 +47,7 @@ def emulate(dist, link):
     """Put `link` between the live ranks; every rank calls this. From then on `ringtree.compute` on this rank lasts as
     long as it says, on whatever link it stands, until every emulated link of this rank is gone.
 
-    dist: `torch.distributed`, initialised. link: anything with `time(nbytes)` in
-    seconds, such as `ringtree.Link(alpha, beta)`; a message takes the time
-    of its *sender's* link.
+    dist: `torch.distributed`, initialised. link: a `ringtree.Link`; a message takes the time of its *sender's* link.
 
     Returns an object to use in place of `torch.distributed` in a rank program:
     `get_rank`, `get_world_size`, `send`, `recv`, `isend`, `irecv`, `P2POp`,
@@ -58,11 +56,10 @@ def emulate(dist, link):
     simulator too; with async_op=True it runs beside the rank, in order within its group.
 
     A message starts when its sender and its receiver are both there, the sender's
-    port out is free and the receiver's port in is free: a rank sends one message
-    and receives one message at a time, both at once. It is complete α + nβ later
-    (never sooner), and until then the receiver's buffer is untouched. Whoever is
-    ready first takes the ports first; a message that fits into an earlier gap takes
-    the gap. A blocking send is a rendezvous. `barrier` costs nothing on the link.
+    port out is free and the receiver's port in is free, and it keeps both for g + nβ.
+    It is complete α + nβ after its start (never sooner), and until then the receiver's
+    buffer is untouched. Whoever is ready first takes the ports first; a message that
+    fits between two that are booked takes that place. A blocking send is a rendezvous. `barrier` costs nothing on the link.
 
     Only sensible for links with an α of a millisecond or so: the bookkeeping takes
     a few tenths of a millisecond a message, which a longer α hides. A β below that
@@ -111,7 +108,7 @@ class EmulatedLink(Speaks):
         for sends, tensor, peer, lane in entries:
             src, dst = (self._wire.rank, peer) if sends else (peer, self._wire.rank)
             work = EmulatedWork(src, dst, lane if isinstance(lane, int) else "{}: {}".format(*lane), tensor, sends)
-            self._wire.post(work, self.link.time(work.nbytes) if sends else 0.0)
+            self._wire.post(work, self.link if sends else None)
             works.append(work)
         return works
 
@@ -267,7 +264,7 @@ class _Wire:
     def all_gather_object(self, object_list, obj) -> None:
         self.dist.all_gather_object(object_list, obj, group=self._group)
 
-    def post(self, work: EmulatedWork, duration: float = 0.0) -> None:
+    def post(self, work: EmulatedWork, link: Link | None) -> None:
         with self._lock:
             for lost, reason in self._lost.items():
                 if lost in (None, work.src, work.dst):
@@ -276,7 +273,8 @@ class _Wire:
             self._works[number] = work
             work.posted = time.monotonic()
             what = [number, work.sends, work.src, work.dst, work.tag]
-            size = [work.nbytes, str(work.payload.dtype), duration]
+            times = [link.busy(work.nbytes), link.time(work.nbytes)] if link else [0.0, 0.0]
+            size = [work.nbytes, str(work.payload.dtype), *times]
             self._control.send_bytes(json.dumps([*what, *size, work.posted]).encode())
 
     def _progress(self) -> None:

@@ -22,7 +22,7 @@ OUT_OF_ORDER = 1.0  # seconds by which a message may be ready before one that wa
 
 @dataclass
 class Post:
-    """One half of a message: what a rank told the referee."""
+    """One half of a message: what a rank told the referee. busy: seconds for which it keeps its ports; duration: until it arrives."""
 
     number: int
     sends: bool
@@ -31,6 +31,7 @@ class Post:
     tag: int | str
     nbytes: int
     dtype: str
+    busy: float
     duration: float
     time: float
 
@@ -91,7 +92,7 @@ class Referee:
                 self._tell(each.rank, {"number": each.number, "error": problem})
             return
         ready = max(send.time, receive.time)
-        start = book((self._out[send.src], self._in[send.dst]), ready, send.duration, memory=OUT_OF_ORDER)
+        start = book((self._out[send.src], self._in[send.dst]), ready, send.busy, memory=OUT_OF_ORDER)
         booking = {"start": start, "end": start + send.duration, "key": next(self._keys) % 2**30}
         for each in (send, receive):
             self._tell(each.rank, {"number": each.number, **booking})
