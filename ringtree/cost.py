@@ -45,16 +45,21 @@ class Link:
         return cls(alpha, 1 / bandwidth, gap)
 
     def time(self, nbytes):
-        """Seconds for one message of nbytes: α + n·β. Takes a number or a NumPy array of numbers."""
-        if isinstance(nbytes, (str, list, tuple)) or nbytes is None:
-            raise UsageError(f"Link.time got {nbytes!r}: give a number of bytes, or a NumPy array of them")
-        if not (nbytes >= 0 if _is_number(nbytes) else (nbytes >= 0).all()):
-            raise UsageError(f"Link.time got nbytes={nbytes!r}: a message has 0 bytes or more")
+        """Seconds from the start of one message of nbytes to its arrival: α + n·β. Takes a number or a NumPy array of numbers."""
+        self._check(nbytes)
         return self.alpha + nbytes * self.beta
 
     def busy(self, nbytes):
         """Seconds for which one message of nbytes keeps its two ports: g + n·β. Takes what `time` takes."""
-        return self.time(nbytes) - (self.alpha - self.gap)
+        self._check(nbytes)
+        return self.gap + nbytes * self.beta
+
+    @staticmethod
+    def _check(nbytes):
+        if isinstance(nbytes, (str, list, tuple)) or nbytes is None:
+            raise UsageError(f"Link.time got {nbytes!r}: give a number of bytes, or a NumPy array of them")
+        if not (nbytes >= 0 if _is_number(nbytes) else (nbytes >= 0).all()):
+            raise UsageError(f"Link.time got nbytes={nbytes!r}: a message has 0 bytes or more")
 
     @property
     def is_textbook(self) -> bool:

@@ -1,4 +1,4 @@
-"""Every collective as short rank programs: one collective a file (the all-reduce has three), and
+"""Every collective as short rank programs: one collective a file (the all-reduce has four), and
 each file can be read, or copied into a training script, alone.
 
     from ringtree.algorithms import ring_all_reduce
@@ -14,14 +14,23 @@ from ringtree import late
 try:
     from ringtree.algorithms.all_gather import (
         bruck_all_gather,
+        direct_all_gather,
         recursive_doubling_all_gather,
         ring_all_gather,
     )
     from ringtree.algorithms.all_reduce import (
+        bruck_all_reduce,
         mst_all_reduce,
+        one_shot_all_reduce,
         rabenseifner_all_reduce,
         recursive_doubling_all_reduce,
         ring_all_reduce,
+        two_shot_all_reduce,
+    )
+    from ringtree.algorithms.all_reduce_in_slices import (
+        sliced_bruck_all_reduce,
+        sliced_halving_all_reduce,
+        sliced_ring_all_reduce,
     )
     from ringtree.algorithms.all_reduce_over_nodes import (
         hierarchical_ring_all_reduce,
@@ -29,6 +38,8 @@ try:
         node_leader_all_reduce,
         two_level_doubling_all_reduce,
         two_level_halving_all_reduce,
+        two_level_one_shot_all_reduce,
+        two_level_two_shot_all_reduce,
     )
     from ringtree.algorithms.all_reduce_over_trees import (
         chain_tree_all_reduce,
@@ -37,6 +48,7 @@ try:
     )
     from ringtree.algorithms.all_to_all import (
         bruck_all_to_all,
+        direct_all_to_all,
         pairwise_all_to_all,
     )
     from ringtree.algorithms.barrier import (
@@ -44,26 +56,33 @@ try:
     )
     from ringtree.algorithms.broadcast import (
         chain_broadcast,
+        chain_broadcast_ahead,
         flat_broadcast,
+        greedy_broadcast,
         mst_broadcast,
         scatter_all_gather_broadcast,
+        scatter_bruck_broadcast,
     )
     from ringtree.algorithms.gather import (
+        direct_gather,
         flat_gather,
         mst_gather,
     )
     from ringtree.algorithms.reduce import (
         chain_reduce,
+        chain_reduce_ahead,
         flat_reduce,
         mst_reduce,
         rabenseifner_reduce,
     )
     from ringtree.algorithms.reduce_scatter import (
         bruck_reduce_scatter,
+        direct_reduce_scatter,
         recursive_halving_reduce_scatter,
         ring_reduce_scatter,
     )
     from ringtree.algorithms.scatter import (
+        direct_scatter,
         flat_scatter,
         mst_scatter,
     )
@@ -72,16 +91,25 @@ except ModuleNotFoundError as error:
 
 __all__ = [
     "bruck_all_gather",
+    "bruck_all_reduce",
     "bruck_all_to_all",
     "bruck_reduce_scatter",
     "chain_broadcast",
+    "chain_broadcast_ahead",
     "chain_reduce",
+    "chain_reduce_ahead",
     "chain_tree_all_reduce",
+    "direct_all_gather",
+    "direct_all_to_all",
+    "direct_gather",
+    "direct_reduce_scatter",
+    "direct_scatter",
     "dissemination_barrier",
     "flat_broadcast",
     "flat_gather",
     "flat_reduce",
     "flat_scatter",
+    "greedy_broadcast",
     "hierarchical_ring_all_reduce",
     "mst_all_reduce",
     "mst_broadcast",
@@ -91,6 +119,7 @@ __all__ = [
     "multi_ring_all_reduce",
     "multi_tree_all_reduce",
     "node_leader_all_reduce",
+    "one_shot_all_reduce",
     "pairwise_all_to_all",
     "rabenseifner_all_reduce",
     "rabenseifner_reduce",
@@ -101,7 +130,14 @@ __all__ = [
     "ring_all_reduce",
     "ring_reduce_scatter",
     "scatter_all_gather_broadcast",
+    "scatter_bruck_broadcast",
+    "sliced_bruck_all_reduce",
+    "sliced_halving_all_reduce",
+    "sliced_ring_all_reduce",
     "two_level_doubling_all_reduce",
     "two_level_halving_all_reduce",
+    "two_level_one_shot_all_reduce",
+    "two_level_two_shot_all_reduce",
+    "two_shot_all_reduce",
     "two_trees_all_reduce",
 ]

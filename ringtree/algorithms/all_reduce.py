@@ -119,17 +119,89 @@ def rabenseifner_all_reduce(tensor, dist, op=torch.add):
         first, second = mine.tensor_split(2)
         mine, theirs = (second, first) if place & distance else (first, second)
         path.append((partner, mine, theirs))
-        _swap(dist, theirs, received[: len(mine)], partner)
+        _exchange(dist, theirs, partner, received[: len(mine)], partner)
         op(mine, received[: len(mine)], out=mine)
     for partner, mine, theirs in reversed(path):
-        _swap(dist, mine, theirs, partner)
+        _exchange(dist, mine, partner, theirs, partner)
     if rank < 2 * extra:
         dist.send(tensor, rank + 1)
 
 
-def _swap(dist, outgoing, incoming, partner):
+def bruck_all_reduce(tensor, dist, op=torch.add):
+    """Bruck's reduce-scatter, then Bruck's all-gather: few rounds and few bytes, for any p.
+
+    Cost: 2⌈lg p⌉α + 2(p−1)/p·nβ + (p−1)/p·nγ. Source: Bruck, Ho, Kipnis, Upfal, Weathersby 1997.
+    """
+    rank, size = dist.get_rank(), dist.get_world_size()
+    shards = tensor.tensor_split(size)
+    shards = shards[rank:] + shards[:rank]  # mine first
+    distances = [1 << i for i in range((size - 1).bit_length())]
+    for distance in reversed(distances):
+        leaving = shards[distance : 2 * distance]
+        kept = shards[: len(leaving)]
+        incoming = tensor.new_empty(sum(len(shard) for shard in kept))
+        _exchange(
+            dist, torch.cat(leaving), (rank + distance) % size, incoming, (rank - distance) % size
+        )
+        for shard, part in zip(kept, incoming.split([len(shard) for shard in kept])):
+            op(shard, part, out=shard)
+    for distance in distances:
+        leaving = shards[: min(distance, size - distance)]
+        coming = shards[distance : distance + len(leaving)]
+        incoming = tensor.new_empty(sum(len(shard) for shard in coming))
+        _exchange(
+            dist, torch.cat(leaving), (rank - distance) % size, incoming, (rank + distance) % size
+        )
+        for shard, part in zip(coming, incoming.split([len(shard) for shard in coming])):
+            shard.copy_(part)
+
+
+def one_shot_all_reduce(tensor, dist, op=torch.add):
+    """Every rank sends its whole tensor to all others at once, and each reduces all that come.
+
+    Cost, with a gap of g: α + (p−2)g + (p−1)n(β + γ). Source: the kernels for short vectors inside
+    an NVLink domain (TensorRT-LLM, vLLM, NCCL's AGxLL).
+    """
+    rank, size = dist.get_rank(), dist.get_world_size()
+    received, batch = [torch.empty_like(tensor) for _ in range(1, size)], []
+    for step in range(1, size):
+        batch.append(dist.P2POp(dist.isend, tensor, (rank + step) % size))
+        batch.append(dist.P2POp(dist.irecv, received[step - 1], (rank - step) % size))
+    for work in dist.batch_isend_irecv(batch) if batch else ():
+        work.wait()
+    for other in received:
+        op(tensor, other, out=tensor)
+
+
+def two_shot_all_reduce(tensor, dist, op=torch.add):
+    """A reduce-scatter, then an all-gather, each by messages to all others at once.
+
+    Cost, with a gap of g: 2α + 2(p−2)g + 2(p−1)/p·nβ + (p−1)/p·nγ. Source: as for
+    `one_shot_all_reduce` (NCCL's RSxLD_AGxST).
+    """
+    rank, size = dist.get_rank(), dist.get_world_size()
+    shards = tensor.tensor_split(size)
+    received, batch = [torch.empty_like(shards[rank]) for _ in range(1, size)], []
+    for step in range(1, size):
+        to, source = (rank + step) % size, (rank - step) % size
+        batch.append(dist.P2POp(dist.isend, shards[to], to))
+        batch.append(dist.P2POp(dist.irecv, received[step - 1], source))
+    for work in dist.batch_isend_irecv(batch) if batch else ():
+        work.wait()
+    for other in received:
+        op(shards[rank], other, out=shards[rank])
+    batch = []
+    for step in range(1, size):
+        to, source = (rank + step) % size, (rank - step) % size
+        batch.append(dist.P2POp(dist.isend, shards[rank], to))
+        batch.append(dist.P2POp(dist.irecv, shards[source], source))
+    for work in dist.batch_isend_irecv(batch) if batch else ():
+        work.wait()
+
+
+def _exchange(dist, outgoing, to, incoming, source):
     for work in dist.batch_isend_irecv([
-        dist.P2POp(dist.isend, outgoing, partner),
-        dist.P2POp(dist.irecv, incoming, partner),
+        dist.P2POp(dist.isend, outgoing, to),
+        dist.P2POp(dist.irecv, incoming, source),
     ]):
         work.wait()

@@ -35,6 +35,37 @@ def two_level_doubling_all_reduce(tensor, dist, op=torch.add, ranks_per_node=8):
     _halving_doubling(tensor, inside, op, between=lambda chunk: _doubling(chunk, across, op))
 
 
+def two_level_two_shot_all_reduce(tensor, dist, op=torch.add, ranks_per_node=8):
+    """Inside each node a direct reduce-scatter, between nodes each chunk in two shots, then a direct
+    all-gather inside each node. Every node has `ranks_per_node` ranks.
+
+    Cost, with r ranks a node, N nodes and gaps of g: 2α + 2(r−2)g + 2(r−1)/r·nβ inside a node and
+    2α + 2(N−2)g + 2(N−1)/N·(n/r)β between nodes, with (p−1)/p·nγ. Source: as for the two shots; the
+    levels are those of `two_level_halving_all_reduce`.
+    """
+    inside, across = _levels(dist, ranks_per_node)
+    chunks = tensor.tensor_split(ranks_per_node)
+    mine = chunks[inside.get_rank()]
+    parts = mine.tensor_split(across.get_world_size())
+    _to_all(chunks, inside, op)
+    _to_all(parts, across, op)
+    _to_all(parts, across)
+    _to_all(chunks, inside)
+
+
+def two_level_one_shot_all_reduce(tensor, dist, op=torch.add, ranks_per_node=8):
+    """The same, but between nodes whole chunks go to all others at once: one α fewer, more bytes.
+
+    Cost, with r ranks a node, N nodes and gaps of g: 2α + 2(r−2)g + 2(r−1)/r·nβ inside a node and
+    α + (N−2)g + (N−1)(n/r)β between nodes, with ((r−1)/r + (N−1)/r)nγ.
+    """
+    inside, across = _levels(dist, ranks_per_node)
+    chunks = tensor.tensor_split(ranks_per_node)
+    _to_all(chunks, inside, op)
+    _to_all([chunks[inside.get_rank()]] * across.get_world_size(), across, op)
+    _to_all(chunks, inside)
+
+
 def node_leader_all_reduce(tensor, dist, op=torch.add, ranks_per_node=8):
     """A tree inside each node reduces to its first rank, its leader; the leaders all-reduce by
     recursive doubling; the trees hand the result down. Every node has `ranks_per_node` ranks.
@@ -180,6 +211,22 @@ def _swap(dist, outgoing, incoming, partner):
         dist.P2POp(dist.irecv, incoming, partner),
     ]):
         work.wait()
+
+
+def _to_all(chunks, dist, op=None):
+    """With `op` every rank sends each other one that rank's chunk and reduces what comes into its
+    own; without it every rank sends its own chunk to all others. All messages are posted at once."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    batch, received = [], []
+    for step in range(1, size):
+        to, source = (rank + step) % size, (rank - step) % size
+        received.append(torch.empty_like(chunks[rank]) if op else chunks[source])
+        batch.append(dist.P2POp(dist.isend, chunks[to if op else rank], to))
+        batch.append(dist.P2POp(dist.irecv, received[-1], source))
+    for work in dist.batch_isend_irecv(batch) if batch else ():
+        work.wait()
+    for other in received if op else ():
+        op(chunks[rank], other, out=chunks[rank])
 
 
 def _once_round(chunks, dist, ahead, op=None):

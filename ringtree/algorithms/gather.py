@@ -50,3 +50,19 @@ def mst_gather(tensor, dist, root=0):
             dist.send(half, root)
         if rank == root:
             dist.recv(half, partner)
+
+
+def direct_gather(tensor, dist, root=0):
+    """The root posts all its receives at once, and each rank sends its shard.
+
+    Before: rank r has shard r of `tensor`. After: `root` has all of it.
+    Cost, with a gap of g: α + (p−2)g + (p−1)/p·nβ. Source: as for `direct_scatter`.
+    """
+    rank, size = dist.get_rank(), dist.get_world_size()
+    shards = tensor.tensor_split(size)
+    if rank != root:
+        dist.send(shards[rank], root)
+        return
+    others = [(root + away) % size for away in range(1, size)]
+    for work in [dist.irecv(shards[other], other) for other in others]:
+        work.wait()

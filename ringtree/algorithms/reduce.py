@@ -121,3 +121,28 @@ def rabenseifner_reduce(tensor, dist, root=0, op=torch.add):
         distance *= 2
     if root not in workers:
         dist.send(tensor, root)
+
+
+def chain_reduce_ahead(tensor, dist, root=0, op=torch.add, chunks=8):
+    """A chain whose ranks post all their receives ahead and hand each chunk on, reduced, as it comes.
+
+    With a gap of g < α a port has several chunks under way.
+
+    Before: every rank has its own `tensor`. After: `root` has the result in it, the others are left
+    with partial results. Cost, for k chunks: (p−1)(α + n/k·(β + γ)), and for each further chunk the
+    longer of g + n/k·β and n/k·γ.
+    """
+    rank, size = dist.get_rank(), dist.get_world_size()
+    left, right = (rank - 1) % size, (rank + 1) % size
+    parts, sent = tensor.tensor_split(chunks), []
+    hears = left != root
+    received = [torch.empty_like(part) if hears else None for part in parts]
+    coming = [dist.irecv(part, left) if hears else None for part in received]
+    for part, other, work in zip(parts, received, coming):
+        if hears:
+            work.wait()
+            op(part, other, out=part)
+        if rank != root:
+            sent.append(dist.isend(part, right))
+    for work in sent:
+        work.wait()

@@ -101,3 +101,23 @@ def bruck_reduce_scatter(tensor, dist, op=torch.add):
             work.wait()
         for shard, part in zip(kept, incoming.split([len(shard) for shard in kept])):
             op(shard, part, out=shard)
+
+
+def direct_reduce_scatter(tensor, dist, op=torch.add):
+    """Every rank sends each other rank's shard straight to it, all at once, and reduces what comes.
+
+    Before: every rank has its own `tensor`. After: rank r has the result in shard r; its other
+    shards are as they were. Cost, with a gap of g: α + (p−2)g + (p−1)/p·n(β + γ). Source: the first
+    half of a two-shot all-reduce.
+    """
+    rank, size = dist.get_rank(), dist.get_world_size()
+    shards, batch = tensor.tensor_split(size), []
+    received = [torch.empty_like(shards[rank]) for _ in range(1, size)]
+    for step in range(1, size):
+        to, source = (rank + step) % size, (rank - step) % size
+        batch.append(dist.P2POp(dist.isend, shards[to], to))
+        batch.append(dist.P2POp(dist.irecv, received[step - 1], source))
+    for work in dist.batch_isend_irecv(batch) if batch else ():
+        work.wait()
+    for shard in received:
+        op(shards[rank], shard, out=shards[rank])

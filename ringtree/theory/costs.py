@@ -8,13 +8,15 @@ simulator. `ALGORITHMS` lists ours, and `lower_bound` says what no algorithm can
 
 The rules are the simulator's: a message arrives α + nβ after its start, which is when both of its ranks have
 come to it and the ports are free, a rank goes on when all its messages of a step have arrived, and reducing takes γ a
-byte. Where ranks share network cards, or send several messages in one step, the simulator counts those too.
+byte. Of messages that a rank posts together the ports take one after the other, in the order of a moment (`ringtree.simulated`).
+Where ranks share network cards, or wait for one of several messages, the simulator counts those too.
 """
 
 from __future__ import annotations
 
 import inspect
 import math
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -22,6 +24,7 @@ from ringtree import collectives
 from ringtree.cost import Link, Machine
 from ringtree.errors import UsageError
 from ringtree.given import a, number, takes, whole
+from ringtree.ports import book
 from ringtree.theory.schedules import lg
 from ringtree.theory.table import find, row_of
 
@@ -56,7 +59,13 @@ class Bound:
     reduced: float = 0.0
 
 
-OPTIONS = {"root": 0, "chunks": 8, "ranks_per_node": 8}  # for programs that give no default of their own
+OPTIONS = {
+    "root": 0,
+    "chunks": 8,
+    "slices": 2,
+    "latency": 4,
+    "ranks_per_node": 8,
+}  # for programs that give no default of their own
 
 
 @takes(size=whole(1), nbytes=whole(0), machine=a(Link, Machine, words="a Link or a Machine"), gamma=number(), itemsize=whole(1))
@@ -66,7 +75,7 @@ def cost_of(program, size, nbytes, machine, *, gamma=0.0, itemsize=4, **options)
     program: one of our algorithms, or its name; or a program of your own, called as program(tensor, dist), or as
     program(outputs, inputs, dist) where `dist` is its third parameter. nbytes: the full vector, a whole number of elements
     of `itemsize` bytes (for an all-to-all, all blocks of one rank, cut as `tensor_split` cuts). machine: a Link or a
-    Machine. options: root, chunks, ranks_per_node, for those of ours that have them; any, for your own.
+    Machine. options: root, chunks, slices, latency, ranks_per_node, for those of ours that have them; any, for your own.
 
     Your own program runs in the simulator, without contents where it does not look at them, else with zeros.
     Raises UsageError for sizes and options that cannot be, and whatever your program raises.
@@ -82,8 +91,9 @@ def cost_of(program, size, nbytes, machine, *, gamma=0.0, itemsize=4, **options)
     row, given = row or find(program), options
     options = _all_options(row, size, given)
     steps = list(row.steps(size, nbytes, itemsize, options))
-    if machine.cards_per_node or row.time is None and _crowded(steps):
-        # which message goes first through a card or a port, a schedule does not say
+    crowded = any(_crowded(messages) for messages, _ in steps)
+    if machine.cards_per_node or not row.stepwise or crowded and not row.ordered:
+        # which message goes first through a card, or where ranks wait for one of several, a schedule does not say
         return _simulated(_of_one_tensor(row), size, nbytes // itemsize, _dtype(itemsize), machine, gamma, given)
     sent, received = [0] * size, [0] * size
     for messages, _ in steps:
@@ -113,11 +123,6 @@ def _simulated(program, size, count, dtype, machine, gamma, options) -> Cost:
         make, run = torch.zeros, once(torch.zeros, machine, gamma)
     rounds, path = (round(once(make, Machine(link), 0.0).makespan) for link in (Link(1.0, 0.0), Link(0.0, 1.0)))
     return Cost(rounds, tuple(run.trace.bytes_sent), tuple(run.trace.bytes_received), run.makespan, path)
-
-
-def _crowded(steps) -> bool:
-    """Whether a rank sends, or receives, several messages in one step."""
-    return any(len(set(ends)) < len(ends) for messages, _ in steps for ends in zip(*((src, dst) for src, dst, _ in messages)))
 
 
 def _of_one_tensor(row):
@@ -198,16 +203,49 @@ def _all_options(row, size, options):
 
 
 def _time(steps, size, machine, gamma, options):
-    """When the last rank has done all its steps."""
+    """When the last rank has done all its steps: in each it posts all its messages at once, and waits for all."""
     now = [0.0] * size
     for messages, reduces in steps:
-        after = {}
-        for src, dst, nbytes in messages:
-            link = machine.link(src, dst)
-            end = max(now[src], now[dst]) + link.alpha + nbytes * link.beta
+        after: dict[int, float] = {}
+        for src, dst, end in _arrivals(messages, now, machine):
             after[src], after[dst] = max(end, after.get(src, end)), max(end, after.get(dst, end))
         for rank, end in after.items():
             now[rank] = end
         for _, dst, nbytes in messages if reduces else ():
             now[dst] += nbytes * gamma
     return max(now)
+
+
+def _crowded(messages) -> bool:
+    """Whether a rank sends, or receives, several messages of a step."""
+    return any(len(set(ends)) < len(ends) for ends in zip(*((src, dst) for src, dst, _ in messages)))
+
+
+def _arrivals(messages, now, machine):
+    """(src, dst, when it arrives) of the messages of a step. When it begins, the ports of its ranks are free."""
+    if not _crowded(messages):
+        for src, dst, nbytes in messages:
+            link = machine.link(src, dst)
+            yield src, dst, max(now[src], now[dst]) + (link.alpha + nbytes * link.beta)
+        return
+    out: dict[int, list] = defaultdict(list)
+    into: dict[int, list] = defaultdict(list)
+    moments: dict[float, list] = defaultdict(list)
+    unsent: dict[int, list] = defaultdict(list)
+    for which, message in enumerate(messages):
+        moments[max(now[message[0]], now[message[1]])].append(which)
+        unsent[message[0]].append(which)
+    for when in sorted(moments):
+        ready, places = moments[when], {}
+        for src in {messages[which][0] for which in ready}:
+            places |= {which: place for place, which in enumerate(unsent[src])}
+        for which in sorted(ready, key=lambda which: (places[which], messages[which][0])):
+            src, dst, nbytes = messages[which]
+            link = machine.link(src, dst)
+            moving = nbytes * link.beta
+            start = book((out[src], into[dst]), when, link.gap + moving)
+            yield src, dst, start + (link.alpha + moving)
+        if len(moments) > 1:
+            gone = set(ready)
+            for src in {messages[which][0] for which in ready}:
+                unsent[src] = [which for which in unsent[src] if which not in gone]

@@ -46,6 +46,29 @@ def form_of(rounds, moved, reduced=lambda p, o: 0):
     return form
 
 
+def direct_form(shots, moved, reduced=lambda p, o: 0):
+    """Messages to all others at once, shots times: α, and the gaps between them."""
+
+    def form(p, n, link, gamma, options):
+        gaps = shots * (max(0, p - 2) * link.gap + (p > 1) * link.alpha)
+        return gaps + n * (moved(p, options) * link.beta + reduced(p, options) * gamma)
+
+    return form
+
+
+def ahead_form(p, n, link, gamma, options):
+    """A chain whose chunks follow each other by g + n/k·β."""
+    k = options["chunks"]
+    return (p - 1) * link.time(n / k) + (k - 1) * link.busy(n / k)
+
+
+def ahead_reduce_form(p, n, link, gamma, options):
+    """The same where every rank reduces a chunk before it passes it on."""
+    k = options["chunks"]
+    reducing = n / k * gamma
+    return (p - 1) * (link.time(n / k) + reducing) + (k - 1) * max(link.busy(n / k), reducing)
+
+
 def part(p, o):
     return (p - 1) / p
 
@@ -104,6 +127,17 @@ def two_level_form(across):
         r, (inside, between) = options["ranks_per_node"], links(machine)
         halving = form_of(lambda r, o: 2 * lg(r), twice_part, part)
         return halving(r, n, inside, gamma, options) + across(p // r, n / r, between, gamma, options)
+
+    return form
+
+
+def two_level_direct_form(across):
+    """across: the form of what every chunk takes between nodes."""
+
+    def form(p, n, machine, gamma, options):
+        r, (inside, between) = options["ranks_per_node"], links(machine)
+        two_shots = direct_form(2, twice_part, part)
+        return two_shots(r, n, inside, gamma, options) + across(p // r, n / r, between, gamma, options)
 
     return form
 

@@ -182,6 +182,19 @@ def one_by_one(size, root, length, inwards=False, reduces=False):
             yield [(other, root, length(other)) if inwards else (root, other, length(other))], reduces
 
 
+def to_all(ranks, length, reduces=False):
+    """Every rank with every other at once; length: (sender's place, receiver's place) to bytes."""
+    size = len(ranks)
+    places = [(place, (place + away) % size) for place in range(size) for away in range(1, size)]
+    yield [(ranks[src], ranks[dst], length(src, dst)) for src, dst in places], reduces
+
+
+def direct(size, root, length, inwards=False):
+    """The root with every other at once, from the next one on."""
+    others = [(root + away) % size for away in range(1, size)]
+    yield [(other, root, length(other)) if inwards else (root, other, length(other)) for other in others], False
+
+
 def scatter_lengths(size, n, itemsize):
     cuts = [0, *accumulate(cut(n, size, itemsize))]
     return lambda half: cuts[half.stop] - cuts[half.start]
@@ -190,6 +203,57 @@ def scatter_lengths(size, n, itemsize):
 def scatter_all_gather_broadcast(p, n, itemsize, options):
     yield from down(p, options["root"], scatter_lengths(p, n, itemsize))
     yield from ring([range(p)], [cut(n, p, itemsize)])
+
+
+def scatter_bruck_broadcast(p, n, itemsize, options):
+    yield from down(p, options["root"], scatter_lengths(p, n, itemsize))
+    yield from bruck_all_gather(p, n, itemsize, options)
+
+
+def greedy_edges(p, latency):
+    """(sender, receiver) by places below the root, in the order in which the receivers hear."""
+    free = [0]  # by place, when it can send next, in messages
+    for other in range(1, p):
+        sender = min(range(len(free)), key=lambda place: (free[place], place))
+        yield sender, other
+        free.append(free[sender] + latency)
+        free[sender] += 1
+
+
+def greedy_broadcast(p, n, itemsize, options):
+    for sender, receiver in greedy_edges(p, options["latency"]):
+        yield [((sender + options["root"]) % p, (receiver + options["root"]) % p, n)], False
+
+
+def greedy_time(steps, size, machine, gamma, options):
+    """Each rank passes on to all its children, one message behind the other, from when it has heard."""
+    heard, free = [0.0] * size, [0.0] * size
+    for ((src, dst, nbytes),), _ in steps:
+        link, start = machine.link(src, dst), max(heard[src], free[src])
+        free[src] = start + (link.gap + nbytes * link.beta)
+        heard[dst] = start + (link.alpha + nbytes * link.beta)
+    return max(heard)
+
+
+def chain_ahead_time(steps, size, machine, gamma, options):
+    """Each rank passes a chunk on as soon as it has come, been reduced, and the port out is free."""
+    chunks, reduces = options["chunks"], steps[0][1] if steps else False
+    hops, length = {}, {}
+    for step, (messages, _) in enumerate(steps):
+        for src, dst, nbytes in messages:
+            hops[src], length[src, step] = dst, nbytes
+    src = next((rank for rank in hops if rank not in hops.values()), None)
+    came, last = [0.0] * chunks, 0.0
+    while src in hops:
+        dst, free, now, arrived = hops[src], 0.0, 0.0, []
+        link = machine.link(src, dst)
+        for ready, nbytes in zip(came, [nbytes for (rank, _), nbytes in sorted(length.items()) if rank == src]):
+            start = max(ready, free)
+            free = start + (link.gap + nbytes * link.beta)
+            now = max(now, start + (link.alpha + nbytes * link.beta)) + (nbytes * gamma if reduces else 0.0)
+            arrived.append(now)
+        src, came, last = dst, arrived, max(last, now)
+    return last
 
 
 def chain_reduce(p, n, itemsize, options):
@@ -296,6 +360,42 @@ def rabenseifner_all_reduce(p, n, itemsize, options):
     yield [(even, odd, n) for even, odd in helped], False
 
 
+def bruck_all_reduce(p, n, itemsize, options):
+    yield from bruck_reduce_scatter(p, n, itemsize, options)
+    yield from bruck_all_gather(p, n, itemsize, options)
+
+
+def one_shot_all_reduce(p, n, itemsize, options):
+    yield from to_all(range(p), lambda src, dst: n, True)
+
+
+def two_shot_all_reduce(p, n, itemsize, options):
+    shards = cut(n, p, itemsize)
+    yield from to_all(range(p), lambda src, dst: shards[dst], True)
+    yield from to_all(range(p), lambda src, dst: shards[src])
+
+
+def in_slices(of_one):
+    """What every slice sends, slice after slice: in which order their messages move, a schedule does not say."""
+
+    def steps(p, n, itemsize, options):
+        for part in cut(n, options["slices"], itemsize):
+            yield from of_one(p, part, itemsize, options)
+
+    return steps
+
+
+def two_level_direct_all_reduce(p, n, itemsize, options, shots):
+    """shots: 2 for a reduce-scatter and an all-gather between nodes, 1 for whole chunks to all."""
+    r = options["ranks_per_node"]
+    chunks, nodes = cut(n, r, itemsize), [range(node, node + r) for node in range(0, p, r)]
+    rails = [range(place, p, r) for place in range(r)]
+    yield from side_by_side(nodes, [to_all(range(r), lambda src, dst: chunks[dst], True) for _ in nodes])
+    across = two_shot_all_reduce if shots == 2 else one_shot_all_reduce
+    yield from side_by_side(rails, [across(p // r, chunk, itemsize, options) for chunk in chunks])
+    yield from side_by_side(nodes, [to_all(range(r), lambda src, dst: chunks[src]) for _ in nodes])
+
+
 def two_trees_all_reduce(p, n, itemsize, options):
     lengths = [cut(half, options["chunks"], itemsize) for half in cut(n, 2, itemsize)]
     steps = {}
@@ -374,8 +474,8 @@ def chain_tree_time(steps, size, machine, gamma, options):
             when, chunk, place = heappop(ready)
             child = below[place]
             link, start = machine.link(rank, child), max(when, free)
-            free = start + link.gap + lengths[chunk] * link.beta
-            end = start + link.alpha + lengths[chunk] * link.beta
+            free = start + (link.gap + lengths[chunk] * link.beta)
+            end = start + (link.alpha + lengths[chunk] * link.beta)
             came[child].append(end)
             now[rank] = max(now[rank], end)
             if chunk + 1 < len(lengths):
@@ -438,6 +538,11 @@ def pairwise_all_to_all(p, n, itemsize, options):
     blocks = cut(n, p, itemsize)
     for step in range(1, p):
         yield [(rank, (rank + step) % p, blocks[(rank + step) % p]) for rank in range(p)], False
+
+
+def direct_all_to_all(p, n, itemsize, options):
+    blocks = cut(n, p, itemsize)
+    yield from to_all(range(p), lambda src, dst: blocks[dst])
 
 
 def bruck_all_to_all(p, n, itemsize, options):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ringtree import algorithms
 from ringtree.errors import UsageError
@@ -21,6 +21,10 @@ class Algorithm:
     (p, n, itemsize, options) to steps, each a list of messages (src, dst, bytes) and whether the receivers reduce what comes.
     textbook: the cost as books give it; form: the same as a function (p, n, link, gamma, options) to
     seconds; holds: where that is exact, (p, elements, options) to bool. source: key of the reference.
+    time: where ranks do not wait at the end of every step, (steps, p, machine, gamma, options) to seconds. stepwise: whether
+    the steps, or `time`, say when messages move; where not, the program is simulated. ordered: whether a step has a rank's
+    messages in the order in which it posts them; where not, steps with several of them are simulated too. grid: for each
+    option the values that a race tries.
     """
 
     collective: str
@@ -31,6 +35,9 @@ class Algorithm:
     holds: Callable
     source: str
     time: Callable | None = None
+    stepwise: bool = True
+    ordered: bool = True
+    grid: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -50,6 +57,9 @@ def row_of(program) -> Algorithm | None:
 
 
 A, F, S = algorithms, forms, schedules
+CHUNKS = {"chunks": (1, 2, 4, 8, 16, 32, 64, 128, 256)}
+SLICES = {"slices": (2, 4, 8)}
+LATENCY = {"latency": (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64)}
 ALGORITHMS = [
     Algorithm(
         "broadcast",
@@ -77,6 +87,7 @@ ALGORITHMS = [
         F.form_of(F.steps_of_chain, F.chunks_of_chain),
         F.chunks_divide_n,
         "chan2007",
+        grid=CHUNKS,
     ),
     Algorithm(
         "broadcast",
@@ -86,6 +97,37 @@ ALGORITHMS = [
         F.form_of(lambda p, o: lg(p) + p - 1, F.twice_part),
         F.a_power_of_two_divides_n,
         "chan2007",
+    ),
+    Algorithm(
+        "broadcast",
+        A.scatter_bruck_broadcast,
+        S.scatter_bruck_broadcast,
+        "2⌈lg p⌉α + 2(p−1)/p·nβ",
+        F.form_of(lambda p, o: 2 * lg(p), F.twice_part),
+        F.root_keeps_larger_half,
+        "thakur2005",
+    ),
+    Algorithm(
+        "broadcast",
+        A.greedy_broadcast,
+        S.greedy_broadcast,
+        "the least of all that send n in one piece",
+        None,
+        F.always,
+        "karp1993",
+        time=S.greedy_time,
+        grid=LATENCY,
+    ),
+    Algorithm(
+        "broadcast",
+        A.chain_broadcast_ahead,
+        lambda p, n, i, o: S.chain_broadcast(p, o["root"], S.cut(n, o["chunks"], i)),
+        "(p−1)(α + n/k·β) + (k−1)(g + n/k·β)",
+        F.ahead_form,
+        F.chunks_divide_n,
+        "chan2007",
+        time=S.chain_ahead_time,
+        grid=CHUNKS,
     ),
     Algorithm(
         "reduce",
@@ -113,6 +155,18 @@ ALGORITHMS = [
         F.form_of(F.steps_of_chain, F.chunks_of_chain, F.chunks_of_chain),
         F.chunks_divide_n,
         "chan2007",
+        grid=CHUNKS,
+    ),
+    Algorithm(
+        "reduce",
+        A.chain_reduce_ahead,
+        S.chain_reduce,
+        "(p−1)(α + n/k·(β + γ)) + (k−1)·max(g + n/k·β, n/k·γ)",
+        F.ahead_reduce_form,
+        F.chunks_divide_n,
+        "chan2007",
+        time=S.chain_ahead_time,
+        grid=CHUNKS,
     ),
     Algorithm(
         "reduce",
@@ -142,6 +196,15 @@ ALGORITHMS = [
         "chan2007",
     ),
     Algorithm(
+        "scatter",
+        A.direct_scatter,
+        lambda p, n, i, o: S.direct(p, o["root"], S.cut(n, p, i).__getitem__),
+        "α + (p−2)g + (p−1)/p·nβ",
+        F.direct_form(1, F.part),
+        F.p_divides_n,
+        "alexandrov1995",
+    ),
+    Algorithm(
         "gather",
         A.flat_gather,
         lambda p, n, i, o: S.one_by_one(p, o["root"], S.cut(n, p, i).__getitem__, True),
@@ -158,6 +221,15 @@ ALGORITHMS = [
         F.form_of(F.doublings, F.part),
         F.root_keeps_larger_half,
         "chan2007",
+    ),
+    Algorithm(
+        "gather",
+        A.direct_gather,
+        lambda p, n, i, o: S.direct(p, o["root"], S.cut(n, p, i).__getitem__, True),
+        "α + (p−2)g + (p−1)/p·nβ",
+        F.direct_form(1, F.part),
+        F.p_divides_n,
+        "alexandrov1995",
     ),
     Algorithm(
         "all_gather",
@@ -187,6 +259,15 @@ ALGORITHMS = [
         "bruck1997",
     ),
     Algorithm(
+        "all_gather",
+        A.direct_all_gather,
+        lambda p, n, i, o: S.to_all(range(p), lambda src, dst: S.cut(n, p, i)[src]),
+        "α + (p−2)g + (p−1)/p·nβ",
+        F.direct_form(1, F.part),
+        F.p_divides_n,
+        "alexandrov1995",
+    ),
+    Algorithm(
         "reduce_scatter",
         A.ring_reduce_scatter,
         lambda p, n, i, o: S.ring([range(p)], [S.cut(n, p, i)], -1, True),
@@ -212,6 +293,15 @@ ALGORITHMS = [
         F.form_of(F.doublings, F.part, F.part),
         F.p_divides_n,
         "bruck1997",
+    ),
+    Algorithm(
+        "reduce_scatter",
+        A.direct_reduce_scatter,
+        lambda p, n, i, o: S.to_all(range(p), lambda src, dst: S.cut(n, p, i)[dst], True),
+        "α + (p−2)g + (p−1)/p·n(β + γ)",
+        F.direct_form(1, F.part, F.part),
+        F.p_divides_n,
+        "alexandrov1995",
     ),
     Algorithm(
         "all_reduce",
@@ -259,12 +349,74 @@ ALGORITHMS = [
     ),
     Algorithm(
         "all_reduce",
+        A.bruck_all_reduce,
+        S.bruck_all_reduce,
+        "2⌈lg p⌉α + 2(p−1)/p·nβ + (p−1)/p·nγ",
+        F.form_of(lambda p, o: 2 * lg(p), F.twice_part, F.part),
+        F.p_divides_n,
+        "bruck1997",
+    ),
+    Algorithm(
+        "all_reduce",
+        A.one_shot_all_reduce,
+        S.one_shot_all_reduce,
+        "α + (p−2)g + (p−1)n(β + γ)",
+        F.direct_form(1, F.others, F.others),
+        F.always,
+        "nccl2025symmetric",
+    ),
+    Algorithm(
+        "all_reduce",
+        A.two_shot_all_reduce,
+        S.two_shot_all_reduce,
+        "2α + 2(p−2)g + 2(p−1)/p·nβ + (p−1)/p·nγ",
+        F.direct_form(2, F.twice_part, F.part),
+        F.p_divides_n,
+        "nccl2025symmetric",
+    ),
+    Algorithm(
+        "all_reduce",
+        A.sliced_ring_all_reduce,
+        S.in_slices(S.ring_all_reduce),
+        "≈ max(2(p−1)(α + n/(p·s)·β), α + 2(p−1)·s·g + 2(p−1)/p·nβ)",
+        None,
+        F.always,
+        "patarasuk2009",
+        stepwise=False,
+        grid=SLICES,
+    ),
+    Algorithm(
+        "all_reduce",
+        A.sliced_halving_all_reduce,
+        S.in_slices(S.rabenseifner_all_reduce),
+        "between 2 lg p·α + 2(p−1)/p·n/s·β and s times that",
+        None,
+        F.always,
+        "thakur2005",
+        stepwise=False,
+        grid=SLICES,
+    ),
+    Algorithm(
+        "all_reduce",
+        A.sliced_bruck_all_reduce,
+        S.in_slices(S.bruck_all_reduce),
+        "between 2⌈lg p⌉α + 2(p−1)/p·n/s·β and s times that",
+        None,
+        F.always,
+        "bruck1997",
+        stepwise=False,
+        grid=SLICES,
+    ),
+    Algorithm(
+        "all_reduce",
         A.two_trees_all_reduce,
         S.two_trees_all_reduce,
         "≈ 2nβ + nγ + O(lg p·α)",
         None,
         F.always,
         "sanders2009",
+        ordered=False,
+        grid=CHUNKS,
     ),
     Algorithm(
         "all_reduce",
@@ -274,7 +426,8 @@ ALGORITHMS = [
         None,
         F.always,
         "hu2025demystifying",
-        S.chain_tree_time,
+        time=S.chain_tree_time,
+        grid=CHUNKS,
     ),
     Algorithm(
         "all_reduce",
@@ -284,6 +437,8 @@ ALGORITHMS = [
         None,
         F.always,
         "hu2025demystifying",
+        ordered=False,
+        grid=CHUNKS,
     ),
     Algorithm(
         "all_reduce",
@@ -302,6 +457,24 @@ ALGORITHMS = [
         F.two_level_form(F.form_of(F.doublings, F.doublings, F.doublings)),
         F.powers_of_two_and_p_divides_n,
         "thakur2005",
+    ),
+    Algorithm(
+        "all_reduce",
+        A.two_level_two_shot_all_reduce,
+        lambda p, n, i, o: S.two_level_direct_all_reduce(p, n, i, o, 2),
+        "2α + 2(r−2)g + 2(r−1)/r·nβ inside + 2α + 2(N−2)g + 2(N−1)/N·n/r·β between + (p−1)/p·nγ",
+        F.two_level_direct_form(F.direct_form(2, F.twice_part, F.part)),
+        F.p_divides_n,
+        "nccl2025symmetric",
+    ),
+    Algorithm(
+        "all_reduce",
+        A.two_level_one_shot_all_reduce,
+        lambda p, n, i, o: S.two_level_direct_all_reduce(p, n, i, o, 1),
+        "2α + 2(r−2)g + 2(r−1)/r·nβ inside + α + (N−2)g + (N−1)n/r·β between + ((r−1)/r + (N−1)/r)nγ",
+        F.two_level_direct_form(F.direct_form(1, F.others, F.others)),
+        F.p_divides_n,
+        "nccl2025symmetric",
     ),
     Algorithm(
         "all_reduce",
@@ -336,6 +509,15 @@ ALGORITHMS = [
         S.pairwise_all_to_all,
         "(p−1)(α + n/p·β)",
         F.form_of(F.others, F.part),
+        F.p_divides_n,
+        "thakur2005",
+    ),
+    Algorithm(
+        "all_to_all",
+        A.direct_all_to_all,
+        S.direct_all_to_all,
+        "α + (p−2)g + (p−1)/p·nβ",
+        F.direct_form(1, F.part),
         F.p_divides_n,
         "thakur2005",
     ),

@@ -13,6 +13,8 @@ WHOLE_NODES = [
     "node_leader_all_reduce",
     "two_level_doubling_all_reduce",
     "two_level_halving_all_reduce",
+    "two_level_one_shot_all_reduce",
+    "two_level_two_shot_all_reduce",
 ]
 
 
@@ -33,8 +35,9 @@ def program_of(row, **options):
 
 def options_of(row, size, root=0, chunks=8):
     options = {"root": root} if collectives.find(row.collective).root else {}
-    if "chunks" in row.program.__code__.co_varnames[: row.program.__code__.co_argcount]:
-        options["chunks"] = chunks
+    taken = row.program.__code__.co_varnames[: row.program.__code__.co_argcount]
+    given = {"chunks": chunks, "slices": chunks % 3 + 1, "latency": chunks}
+    options |= {name: value for name, value in given.items() if name in taken}
     if row.name == "chain_tree_all_reduce":
         options["ranks_per_node"] = 4
     if row.name == "two_trees_all_reduce":  # with one rank a node the schedule alone gives the cost
