@@ -27,7 +27,8 @@ def two_trees_all_reduce(tensor, dist, op=torch.add, chunks=8, ranks_per_node=1)
     rank = dist.get_rank()
     pieces = [half.tensor_split(chunks) for half in tensor.tensor_split(2)]
     steps = defaultdict(list)
-    for (tree, parent, child), first in two_trees(dist.get_world_size(), ranks_per_node).items():
+    edges = two_trees(dist.get_world_size(), ranks_per_node)
+    for (tree, parent, child), first in sorted(edges.items()):
         if rank in (parent, child):
             for i, piece in enumerate(pieces[tree]):
                 steps[first + 2 * i].append((piece, parent, child))
@@ -52,7 +53,7 @@ def multi_tree_all_reduce(tensor, dist, op=torch.add, chunks=8, ranks_per_node=8
     steps = defaultdict(list)
     for c, part in enumerate(tensor.tensor_split(ranks_per_node)):
         pieces = [half.tensor_split(chunks) for half in part.tensor_split(2)]
-        for (tree, *ends), first in two_trees(size, ranks_per_node).items():
+        for (tree, *ends), first in sorted(two_trees(size, ranks_per_node).items()):
             places = ((end % ranks_per_node, end) for end in ends)
             parent, child = (end - at + (at + c) % ranks_per_node for at, end in places)
             if rank in (parent, child):

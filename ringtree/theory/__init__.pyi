@@ -22,4 +22,6 @@ from ringtree.theory.model import (
     closed_form as closed_form,
     ring_share as ring_share,
 )
+from ringtree.theory.racing import Race as Race, race as race
 from ringtree.theory.table import ALGORITHMS as ALGORITHMS, Algorithm as Algorithm, find as find
+from ringtree.theory.wires import CARD_GAP as CARD_GAP, NVLINK_GAP as NVLINK_GAP, card as card, nvlink as nvlink

@@ -25,7 +25,9 @@ from ringtree.cost import Link, Machine
 from ringtree.errors import UsageError
 from ringtree.given import a, number, takes, whole
 from ringtree.ports import book
+from ringtree.theory import laying
 from ringtree.theory.schedules import lg
+from ringtree.theory.stepping import time_of_steps
 from ringtree.theory.table import find, row_of
 
 __all__ = ["Bound", "Cost", "cost_of", "lower_bound", "textbook_time"]
@@ -69,13 +71,16 @@ OPTIONS = {
 
 
 @takes(size=whole(1), nbytes=whole(0), machine=a(Link, Machine, words="a Link or a Machine"), gamma=number(), itemsize=whole(1))
-def cost_of(program, size, nbytes, machine, *, gamma=0.0, itemsize=4, **options) -> Cost:
+def cost_of(program, size, nbytes, machine, *, gamma=0.0, itemsize=4, cards=None, **options) -> Cost:
     """The exact cost of a rank program on `size` ranks.
 
     program: one of our algorithms, or its name; or a program of your own, called as program(tensor, dist), or as
     program(outputs, inputs, dist) where `dist` is its third parameter. nbytes: the full vector, a whole number of elements
     of `itemsize` bytes (for an all-to-all, all blocks of one rank, cut as `tensor_split` cuts). machine: a Link or a
     Machine. options: root, chunks, slices, latency, ranks_per_node, for those of ours that have them; any, for your own.
+
+    cards: on a machine whose nodes have several network cards, a ring, a chain or a pair of trees of ours is laid once through
+    each card, with its part of the vector; "one" asks for a single one, which leaves and enters every node by one card.
 
     Your own program runs in the simulator, without contents where it does not look at them, else with zeros.
     Raises UsageError for sizes and options that cannot be, and whatever your program raises.
@@ -90,19 +95,31 @@ def cost_of(program, size, nbytes, machine, *, gamma=0.0, itemsize=4, **options)
         return _simulated(program, size, nbytes // itemsize, _dtype(itemsize), machine, gamma, options)
     row, given = row or find(program), options
     options = _all_options(row, size, given)
-    steps = list(row.steps(size, nbytes, itemsize, options))
-    crowded = any(_crowded(messages) for messages, _ in steps)
-    if machine.cards_per_node or not row.stepwise or crowded and not row.ordered:
-        # which message goes first through a card, or where ranks wait for one of several, a schedule does not say
+    if cards not in (None, "one"):
+        raise UsageError(
+            f'cost_of got cards={cards!r}: leave it out for a ring through each card, or give "one" for a single ring'
+        )
+    if cards is None and is_laid(row, size, machine):
+        steps = laying.steps_through_each_card(row, size, nbytes, itemsize, options, machine)
+    else:
+        steps = list(row.steps(size, nbytes, itemsize, options))
+    if not row.stepwise or machine.cards_per_node and row.time:
+        # where ranks wait for one of several messages, a schedule does not say which is next
         return _simulated(_of_one_tensor(row), size, nbytes // itemsize, _dtype(itemsize), machine, gamma, given)
+    time = row.time or _time
     sent, received = [0] * size, [0] * size
     for messages, _ in steps:
         for src, dst, length in messages:
             sent[src] += length
             received[dst] += length
-    time = row.time or _time
     rounds, path = (round(time(steps, size, Machine(link), 0.0, options)) for link in (Link(1.0, 0.0), Link(0.0, 1.0)))
     return Cost(rounds, tuple(sent), tuple(received), time(steps, size, machine, gamma, options), path)
+
+
+def is_laid(row, size, machine) -> bool:
+    """Whether it goes once through each card: on several nodes with several cards."""
+    several = (machine.cards_per_node or 1) > 1 and size > machine.ranks_per_node
+    return row.laid and row.stepwise and row.time is None and several
 
 
 def _simulated(program, size, count, dtype, machine, gamma, options) -> Cost:
@@ -204,6 +221,8 @@ def _all_options(row, size, options):
 
 def _time(steps, size, machine, gamma, options):
     """When the last rank has done all its steps: in each it posts all its messages at once, and waits for all."""
+    if machine.cards_per_node:  # the ranks of a node may meet at a card though they are at different steps
+        return time_of_steps(steps, size, machine, gamma)
     now = [0.0] * size
     for messages, reduces in steps:
         after: dict[int, float] = {}

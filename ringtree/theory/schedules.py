@@ -399,7 +399,7 @@ def two_level_direct_all_reduce(p, n, itemsize, options, shots):
 def two_trees_all_reduce(p, n, itemsize, options):
     lengths = [cut(half, options["chunks"], itemsize) for half in cut(n, 2, itemsize)]
     steps = {}
-    for (tree, parent, child), first in two_trees(p, options["ranks_per_node"]).items():
+    for (tree, parent, child), first in sorted(two_trees(p, options["ranks_per_node"]).items()):
         for i, nbytes in enumerate(lengths[tree]):
             steps.setdefault(first + 2 * i, []).append((parent, child, nbytes))
     for step in sorted(steps, reverse=True):

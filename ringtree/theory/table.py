@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -22,9 +23,9 @@ class Algorithm:
     textbook: the cost as books give it; form: the same as a function (p, n, link, gamma, options) to
     seconds; holds: where that is exact, (p, elements, options) to bool. source: key of the reference.
     time: where ranks do not wait at the end of every step, (steps, p, machine, gamma, options) to seconds. stepwise: whether
-    the steps, or `time`, say when messages move; where not, the program is simulated. ordered: whether a step has a rank's
-    messages in the order in which it posts them; where not, steps with several of them are simulated too. grid: for each
-    option the values that a race tries.
+    the steps, or `time`, say when messages move; where not, the program is simulated. grid: for each
+    option the values that a race tries. laid: whether it goes from rank to rank through every node, a ring, a chain or a pair
+    of trees, so that a machine with several cards a node has it once through each.
     """
 
     collective: str
@@ -36,12 +37,17 @@ class Algorithm:
     source: str
     time: Callable | None = None
     stepwise: bool = True
-    ordered: bool = True
     grid: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    laid: bool = False
 
     @property
     def name(self) -> str:
         return self.program.__name__
+
+    @property
+    def taken(self) -> tuple[str, ...]:
+        """The names of its parameters."""
+        return tuple(inspect.signature(self.program).parameters)
 
 
 def find(program) -> Algorithm:
@@ -88,6 +94,7 @@ ALGORITHMS = [
         F.chunks_divide_n,
         "chan2007",
         grid=CHUNKS,
+        laid=True,
     ),
     Algorithm(
         "broadcast",
@@ -128,6 +135,7 @@ ALGORITHMS = [
         "chan2007",
         time=S.chain_ahead_time,
         grid=CHUNKS,
+        laid=True,
     ),
     Algorithm(
         "reduce",
@@ -156,6 +164,7 @@ ALGORITHMS = [
         F.chunks_divide_n,
         "chan2007",
         grid=CHUNKS,
+        laid=True,
     ),
     Algorithm(
         "reduce",
@@ -167,6 +176,7 @@ ALGORITHMS = [
         "chan2007",
         time=S.chain_ahead_time,
         grid=CHUNKS,
+        laid=True,
     ),
     Algorithm(
         "reduce",
@@ -239,6 +249,7 @@ ALGORITHMS = [
         F.form_of(F.others, F.part),
         F.p_divides_n,
         "thakur2005",
+        laid=True,
     ),
     Algorithm(
         "all_gather",
@@ -275,6 +286,7 @@ ALGORITHMS = [
         F.form_of(F.others, F.part, F.part),
         F.p_divides_n,
         "patarasuk2009",
+        laid=True,
     ),
     Algorithm(
         "reduce_scatter",
@@ -320,6 +332,7 @@ ALGORITHMS = [
         F.form_of(lambda p, o: 2 * (p - 1), F.twice_part, F.part),
         F.p_divides_n,
         "patarasuk2009",
+        laid=True,
     ),
     Algorithm(
         "all_reduce",
@@ -384,6 +397,7 @@ ALGORITHMS = [
         "patarasuk2009",
         stepwise=False,
         grid=SLICES,
+        laid=True,
     ),
     Algorithm(
         "all_reduce",
@@ -415,8 +429,8 @@ ALGORITHMS = [
         None,
         F.always,
         "sanders2009",
-        ordered=False,
         grid=CHUNKS,
+        laid=True,
     ),
     Algorithm(
         "all_reduce",
@@ -428,6 +442,7 @@ ALGORITHMS = [
         "hu2025demystifying",
         time=S.chain_tree_time,
         grid=CHUNKS,
+        laid=True,
     ),
     Algorithm(
         "all_reduce",
@@ -437,7 +452,6 @@ ALGORITHMS = [
         None,
         F.always,
         "hu2025demystifying",
-        ordered=False,
         grid=CHUNKS,
     ),
     Algorithm(

@@ -1,0 +1,181 @@
+"""Which algorithm is quickest: the field is the whole table, and what is left out is named.
+
+print(race("all_reduce", 8, [1 << 10, 1 << 20, 1 << 30], machine))
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+import pandas as pd
+
+from ringtree import collectives
+from ringtree.cost import Link, Machine
+from ringtree.errors import UsageError
+from ringtree.given import a, number, several, takes, whole
+from ringtree.theory.costs import cost_of, is_laid
+from ringtree.theory.table import ALGORITHMS
+from ringtree.units import binary_text, seconds_text
+
+__all__ = ["Race", "race"]
+
+_THROUGH_EACH = {"ring_all_reduce": "multi_ring_all_reduce", "two_trees_all_reduce": "multi_tree_all_reduce"}
+MOST_MESSAGES = 2_000_000
+BAND = 0.1
+
+
+@dataclass(frozen=True)
+class Race:
+    """The times of all that took part.
+
+    times: one row for each size and algorithm: size (bytes), algorithm, options (of those that its grid tries, the best), time
+    (s). left_out: name to the reason. band: two times nearer than this part are not told apart. laid: those that went once
+    through each card.
+    """
+
+    collective: str
+    ranks: int
+    machine: Machine
+    times: pd.DataFrame
+    left_out: dict[str, str]
+    band: float
+    laid: tuple[str, ...]
+
+    def first(self, size: int) -> pd.DataFrame:
+        """The quickest for this size, and behind it those that are not told apart from it."""
+        of_size = self.times[self.times["size"] == size].sort_values("time", kind="stable")
+        if of_size.empty:
+            raise UsageError(f"this race had no vector of {size!r} bytes: give one of {sorted(set(self.times['size']))}")
+        return of_size[of_size.time <= of_size.time.iloc[0] * (1 + self.band)].reset_index(drop=True)
+
+    def winner(self, size: int) -> str:
+        """The name of the quickest for this size."""
+        return self.first(size).algorithm[0]
+
+    def time(self, algorithm: str, size: int) -> float:
+        """Seconds of one that took part, with its best options."""
+        row = self.times[(self.times["size"] == size) & (self.times.algorithm == algorithm)]
+        if row.empty:
+            raise UsageError(
+                f"{algorithm!r} took no part with {size!r} bytes: {self.left_out.get(algorithm, 'it is not in the table')}"
+            )
+        return float(row.time.iloc[0])
+
+    def __str__(self) -> str:
+        lines = [f"{self.collective} on {self.ranks} ranks, quickest of {self.times.algorithm.nunique()}:"]
+        for size in dict.fromkeys(self.times["size"]):
+            near = self.first(size)
+            names = [_named(row.algorithm, row.options) for row in near.itertuples()]
+            behind = (
+                f"   (within {100 * self.band:.0f} %: {', '.join(names[1:3])}{' …' if len(names) > 3 else ''})"
+                if len(names) > 1
+                else ""
+            )
+            lines.append(f"{binary_text(size):>8} {seconds_text(near.time[0]):>8}  {names[0]}{behind}")
+        if self.laid:
+            lines.append(f"once through each card: {', '.join(self.laid)}")
+        lines += [f"left out: {name}, {reason}" for name, reason in self.left_out.items()]
+        return "\n".join(lines)
+
+
+@takes(
+    ranks=whole(1),
+    sizes=several("a list of sizes in bytes"),
+    machine=a(Link, Machine, words="a Link or a Machine"),
+    gamma=number(),
+    itemsize=whole(1),
+    band=number(),
+)
+def race(collective, ranks, sizes, machine, *, gamma=0.0, itemsize=4, band=BAND, root=0) -> Race:
+    """Run every algorithm of the table that is valid for so many ranks, and time it by `cost_of`.
+
+    collective: a name as `ringtree.collectives.find` reads it. sizes: bytes of the full vector, whole elements of `itemsize`.
+    machine: a Link, or a Machine, whose `ranks_per_node` the algorithms over nodes use. band: two times that differ by less
+    than this part are not told apart. Options go over the grid of their row, from the middle downhill.
+
+    An algorithm that needs more than two million messages is left out and named, and so is one that this machine has no form
+    for. Raises UsageError for a collective without algorithms, and for sizes that are no whole elements.
+    """
+    collective = collectives.find(collective).name
+    machine = Machine(machine) if isinstance(machine, Link) else machine
+    rows = [row for row in ALGORITHMS if row.collective == collective]
+    if not rows:
+        known = ", ".join(dict.fromkeys(row.collective for row in ALGORITHMS))
+        raise UsageError(f"race got {collective!r}, for which the table has no algorithm: give one of {known}")
+    for size in sizes:
+        if isinstance(size, bool) or not isinstance(size, int) or size < 0 or size % itemsize:
+            raise UsageError(f"race got a vector of {size!r} bytes: give whole elements of {itemsize} bytes")
+    table, left_out, laid = [], {}, []
+    for row in rows:
+        options = {"root": root} if "root" in row.taken else {}
+        if reason := _out(row, ranks, machine):
+            left_out[row.name] = reason
+            continue
+        if "ranks_per_node" in row.taken:
+            options["ranks_per_node"] = machine.ranks_per_node or 1
+        if is_laid(row, ranks, machine):
+            laid.append(row.name)
+        try:
+            table += [
+                {"size": size, "algorithm": row.name} | _best(row, ranks, size, machine, gamma, itemsize, options)
+                for size in sizes
+            ]
+        except _TooMany:
+            left_out[row.name] = f"more than {MOST_MESSAGES:,} messages"
+            table = [each for each in table if each["algorithm"] != row.name]
+    return Race(collective, ranks, machine, pd.DataFrame(table), left_out, band, tuple(laid))
+
+
+class _TooMany(Exception):
+    """It needs more messages than are run."""
+
+
+def _out(row, ranks, machine) -> str | None:
+    """Why it takes no part here, or None."""
+    nodes = machine.ranks_per_node or ranks
+    over_nodes = "ranks_per_node" in row.taken and row.name not in ("two_trees_all_reduce", "chain_tree_all_reduce")
+    if over_nodes and nodes >= ranks:
+        return "it goes over several nodes"
+    if over_nodes and ranks % nodes:
+        return "it needs whole nodes"
+    if row.name in _THROUGH_EACH and machine.cards_per_node == nodes < ranks:
+        return f"through each card it is {_THROUGH_EACH[row.name]}"
+    several_cards = (machine.cards_per_node or 1) > 1 and nodes < ranks
+    if row.laid and several_cards and not is_laid(row, ranks, machine):
+        return "it goes through one card of a node, and its form through each is not in the table"
+    if row.laid and several_cards and (ranks % nodes or nodes % machine.cards_per_node):
+        return "through each card it needs whole nodes"
+    return None
+
+
+def _best(row, ranks, size, machine, gamma, itemsize, options):
+    """The best options of its grid, found by going downhill from the middle, and the time with them."""
+    if not row.grid:
+        return {"options": {}, "time": _time(row, ranks, size, machine, gamma, itemsize, options)}
+    ((name, values),) = row.grid.items()
+
+    @cache
+    def time(place):
+        return _time(row, ranks, size, machine, gamma, itemsize, {**options, name: values[place]})
+
+    place = len(values) // 2
+    while True:
+        near = [other for other in (place - 1, place + 1) if 0 <= other < len(values)]
+        better = min(near, key=time)
+        if time(better) >= time(place):
+            return {"options": {name: values[place]}, "time": time(place)}
+        place = better
+
+
+def _time(row, ranks, size, machine, gamma, itemsize, options):
+    count = 0
+    for messages, _ in row.steps(ranks, size, itemsize, {"root": 0, **options}):
+        count += len(messages)
+        if count > MOST_MESSAGES:
+            raise _TooMany
+    return cost_of(row.name, ranks, size, machine, gamma=gamma, itemsize=itemsize, **options).time
+
+
+def _named(name, options):
+    return name + "".join(f", {value} {option}" for option, value in options.items())
