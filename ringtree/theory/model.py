@@ -20,9 +20,10 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from ringtree import collectives
-from ringtree.cost import Link, Machine
+from ringtree.cost import Machine
 from ringtree.errors import UsageError
 from ringtree.given import Kind, any_number, either, one_of, optional, require, several, some_numbers, takes, whole
+from ringtree.theory.wires import card, nvlink
 from ringtree.units import bytes_text, seconds_text
 
 __all__ = ["COLLECTIVES", "SIMULATED", "Model", "Protocol", "closed_form", "seconds_of_calls"]
@@ -57,12 +58,20 @@ class Protocol:
                 which = "greater than 0" if speed else "that is not negative"
                 raise UsageError(f"Protocol got {field.name}={value}: give a finite number {which}")
 
-    def machine(self, ranks_per_node: int | None) -> Machine:
-        """The α-β `Machine` of this protocol, whose nodes share their way out, for the simulator."""
-        inside = Link(float(self.hop_inside), 1 / float(self.bandwidth_inside))
+    def machine(self, ranks_per_node: int | None, gap: float | None = None) -> Machine:
+        """The α-β `Machine` of this protocol, whose nodes share their way out, for the simulator.
+
+        gap: seconds between two messages at a port, no longer than a hop; left out, those of `theory.wires`.
+        """
+        inside, between = (
+            wire(float(hop), bandwidth=float(speed), **({} if gap is None else {"gap": gap}))
+            for wire, hop, speed in (
+                (nvlink, self.hop_inside, self.bandwidth_inside),
+                (card, self.hop_between, self.bandwidth_between),
+            )
+        )
         if ranks_per_node is None:
             return Machine(inside)
-        between = Link(float(self.hop_between), 1 / float(self.bandwidth_between))
         return Machine(inside, between, ranks_per_node, cards_per_node=1)
 
     def __str__(self) -> str:

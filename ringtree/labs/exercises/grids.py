@@ -4,7 +4,8 @@ import itertools
 
 import torch
 
-from ringtree.cost import Link, Machine
+from ringtree import theory
+from ringtree.cost import Machine
 from ringtree.labs import limits
 from ringtree.labs.comparing import is_whole
 from ringtree.labs.exercise import Answer, Case, Level, Program, Question
@@ -151,7 +152,9 @@ LARGE = 2**16
 
 
 def nodes_of(count):
-    return Machine(Link.of(2e-6, bandwidth=200e9), Link.of(5e-6, bandwidth=10e9), ranks_per_node=count, cards_per_node=count)
+    return Machine(
+        theory.nvlink(2e-6, bandwidth=200e9), theory.card(bandwidth=10e9), ranks_per_node=count, cards_per_node=count
+    )
 
 
 def node_cases():

@@ -2,7 +2,8 @@
 
 import torch
 
-from ringtree.cost import Link, Machine
+from ringtree import theory
+from ringtree.cost import Machine
 from ringtree.labs import limits
 from ringtree.labs.exercise import Case, Level, Program
 from ringtree.labs.inputs import drawn, easy, sum_of_all
@@ -57,7 +58,7 @@ HINTS = (
 
 # ---------------------------------------------------------------- a ring for each card
 
-NODES = Machine(Link.of(1e-6, bandwidth=60e9), Link.of(5e-6, bandwidth=5e9), ranks_per_node=2, cards_per_node=2)
+NODES = Machine(theory.nvlink(bandwidth=60e9), theory.card(bandwidth=5e9), ranks_per_node=2, cards_per_node=2)
 LARGE = 2**17
 
 

@@ -2,6 +2,7 @@
 
 from functools import cache
 
+from ringtree import theory
 from ringtree.cost import Link, Machine
 from ringtree.labs.comparing import is_number, short
 from ringtree.labs.exercise import Answer, Level, Question
@@ -57,7 +58,7 @@ CROSSOVER_HINTS = (
 EVERYWHERE = ("mst_all_reduce", "ring_all_reduce", "recursive_doubling_all_reduce", "rabenseifner_all_reduce")
 ON_NODES = ("hierarchical_ring_all_reduce",)
 FAST, SLOW = Link.of(5e-6, bandwidth=50e9), Link.of(20e-6, bandwidth=1e9)
-NODES = Machine(Link.of(2e-6, bandwidth=400e9), Link.of(10e-6, bandwidth=50e9), ranks_per_node=4, cards_per_node=4)
+NODES = Machine(theory.nvlink(2e-6, bandwidth=400e9), theory.card(10e-6), ranks_per_node=4, cards_per_node=4)
 MACHINES = {  # each with the numbers of ranks on it
     "fast links": (FAST, (6, 8, 24)),
     "slow links": (SLOW, (6, 8, 24)),

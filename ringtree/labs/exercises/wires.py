@@ -5,7 +5,8 @@ from math import isclose
 
 import torch
 
-from ringtree.cost import Link, Machine
+from ringtree import theory
+from ringtree.cost import Machine
 from ringtree.labs import limits
 from ringtree.labs.comparing import is_number, is_whole, short
 from ringtree.labs.exercise import Answer, Case, Level, Limit, Program, Question
@@ -345,7 +346,7 @@ WIRE_HINTS = (
 
 # ---------------------------------------------------------------- one vector over all cards
 
-NVLINK, CARD = Link.of(1e-6, bandwidth=370e9), Link.of(5e-6, bandwidth=50e9)
+NVLINK, CARD = theory.nvlink(), theory.card()
 LARGE = 2**20
 
 
