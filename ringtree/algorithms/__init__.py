@@ -15,6 +15,7 @@ try:
     from ringtree.algorithms.all_gather import (
         bruck_all_gather,
         direct_all_gather,
+        multi_ring_all_gather,
         recursive_doubling_all_gather,
         ring_all_gather,
     )
@@ -78,6 +79,7 @@ try:
     from ringtree.algorithms.reduce_scatter import (
         bruck_reduce_scatter,
         direct_reduce_scatter,
+        multi_ring_reduce_scatter,
         recursive_halving_reduce_scatter,
         ring_reduce_scatter,
     )
@@ -116,7 +118,9 @@ __all__ = [
     "mst_gather",
     "mst_reduce",
     "mst_scatter",
+    "multi_ring_all_gather",
     "multi_ring_all_reduce",
+    "multi_ring_reduce_scatter",
     "multi_tree_all_reduce",
     "node_leader_all_reduce",
     "one_shot_all_reduce",

@@ -28,12 +28,12 @@ class SimulatedDist(Speaks):
     """Speaks like `torch.distributed`, on a virtual clock; made by `simulate`, one for each rank.
 
     Collectives run a named algorithm of `ringtree.algorithms`, so that their cost is known:
-    see `algorithm_of`. What torch refuses with any backend is refused, for its reason. Where backends differ, tensors with
+    see `algorithm_of`; a ring goes once through each network card where nodes have several. What torch refuses with any backend is refused, for its reason. Where backends differ, tensors with
     gaps and lengths that cannot be shared out are refused as by NCCL, lists of several lengths as by Gloo; and types that
     Gloo does not reduce are taken.
     """
 
-    __slots__ = ("_rank", "_size", "_post", "_made", "_streams", "_called", "_collectives", "_graphs")
+    __slots__ = ("_rank", "_size", "_post", "_made", "_streams", "_called", "_collectives", "_graphs", "_machine")
     # and no __getattr__, which would make every call of a method slower
 
     ReduceOp = torch.distributed.ReduceOp
@@ -41,7 +41,7 @@ class SimulatedDist(Speaks):
     def __init__(self, rank, messages):
         self._rank, self._size, self._post = rank, messages.size, messages.post
         self._collectives = messages.collectives  # by group, what was called in it
-        self._graphs = messages.graphs
+        self._graphs, self._machine = messages.graphs, messages.machine
         self._streams = self._called = None  # by group, made with the first collective: most ranks of large runs call none
         self._made = None  # this rank's groups, from 1 on: every rank makes the same, so they have the same numbers
 
@@ -103,6 +103,7 @@ class SimulatedDist(Speaks):
             self._streams, self._called = Streams(rank), Counter()
         self._same_for_all(number, asked, place)
         run = partial(_as_torch_does, asked.run) if self._graphs else asked.run
+        algorithm = self._through_each_card(algorithm, ranks)
         if asked.async_op or self._streams.busy(number):
             stream = self._streams.of(number)
             work = CollectiveWork(stream, asked, ranks, partial(run, algorithm, self._among(group, mine, ranks, stream)), place)
@@ -111,6 +112,18 @@ class SimulatedDist(Speaks):
         run(algorithm, self._among(group, mine, ranks, rank))
         rank.clock.notes.called(rank.number, asked, ranks, began, began, rank.now, False)
         return None
+
+    def _through_each_card(self, algorithm, ranks):
+        """A ring over several nodes with several cards is laid once through each card, as libraries do."""
+        machine = self._machine
+        several = THROUGH_EACH_CARD.get(algorithm.__name__) if (machine.cards_per_node or 1) > 1 else None
+        if several is None:
+            return algorithm
+        nodes = [machine.node(rank) for rank in ranks]
+        here = nodes.count(nodes[0])
+        if here in (1, len(nodes)) or nodes != [node for node in dict.fromkeys(nodes) for _ in range(here)]:
+            return algorithm  # one rank a node, one node, or nodes of unequal shares: there is one ring
+        return partial(getattr(algorithms, several), ranks_per_node=here)
 
     def _among(self, group, mine, ranks, poster):
         """What an algorithm talks to. poster: this rank, or the stream beside it."""
@@ -127,6 +140,13 @@ class SimulatedDist(Speaks):
             called.append((asked, self._rank.number, place))
         elif not asked.meets(called[count][0]):
             raise faults.other_collective(count, called[count], (asked, self._rank.number, place))
+
+
+THROUGH_EACH_CARD = {
+    "ring_all_gather": "multi_ring_all_gather",
+    "ring_reduce_scatter": "multi_ring_reduce_scatter",
+    "ring_all_reduce": "multi_ring_all_reduce",
+}
 
 
 def _as_torch_does(run, *given):

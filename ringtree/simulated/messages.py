@@ -88,7 +88,7 @@ class Messages:
     def __init__(self, clock, network, notes, guard, late, graphs=False):
         self.clock, self.agenda, self.size = clock, clock.agenda, len(clock.ranks)
         self.home = clock.home
-        self.carry = network.carry
+        self.carry, self.machine = network.carry, network.machine
         self.ready = clock.agenda.pending  # (when, send, receive) of messages that are ready and not booked
         clock.agenda.settle = self._settle
         self.note = notes.moved if notes.wanted else None

@@ -8,16 +8,17 @@ offers. Here `dist` is a `SimulatedDist`: it moves the real tensors, charges α 
 for each message, and knows who waits for whom. The same function, unchanged, runs
 on live ranks with `torch.distributed` itself.
 
-The rules of the clock (Hockney's α-β model, ranks with one port out and one in):
-- a message takes α + nβ of the link between its two ranks;
-- a rank sends one message at a time and receives one at a time, both at once;
-- a message starts when both ranks have asked for it and the ports are free; one that
-  fits into an earlier gap takes the gap;
+The rules of the clock:
+- a message is ready when both ranks have asked for it. It starts at the first moment from then on at which the sender's
+  port out and the receiver's port in are both free for g + nβ, keeps both for so long, and arrives α + nβ after its start.
+  `Link(alpha, beta)` has g = α, the textbook's one port; between nodes with network cards the ports are the cards';
+- messages that are ready at the same moment get their ports by their place among their sender's sends that do not move yet,
+  then by sender;
 - a blocking send is a rendezvous: it returns when the message has arrived;
 - computing takes no time, but for reducing, which takes γ a byte where γ is given, and for
   `ringtree.compute`, which takes the seconds that it is given;
-- a collective is an algorithm of `ringtree.algorithms`, and one with async_op=True runs beside its
-  rank: in order within a group, through the same ports as all other messages.
+- a collective is an algorithm of `ringtree.algorithms`, a ring of it once through each card of a node, and one with
+  async_op=True runs beside its rank: in order within a group, through the same ports as all other messages.
 """
 
 import contextlib

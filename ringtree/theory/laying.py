@@ -7,7 +7,7 @@ leaves every node at the first rank of card c. The schedule of such a program is
 from __future__ import annotations
 
 from ringtree.errors import UsageError
-from ringtree.theory.schedules import cut, side_by_side
+from ringtree.theory.schedules import cut, rings_through_nodes, side_by_side
 
 
 def orders(p: int, machine) -> list[list[int]]:
@@ -21,8 +21,7 @@ def orders(p: int, machine) -> list[list[int]]:
             f"{p} ranks on nodes of {r} ranks and {cards} cards: a ring for each card needs whole nodes, and as many ranks for "
             'every card; give others, or cards="one" for a single ring'
         )
-    leaving = range(0, r, r // cards)
-    return [[node + (leaves + 1 + place) % r for node in range(0, p, r) for place in range(r)] for leaves in leaving]
+    return rings_through_nodes(p, r)[:: r // cards]
 
 
 def steps_through_each_card(row, p, nbytes, itemsize, options, machine):

@@ -20,7 +20,12 @@ from ringtree.units import binary_text, seconds_text
 
 __all__ = ["Race", "race"]
 
-_THROUGH_EACH = {"ring_all_reduce": "multi_ring_all_reduce", "two_trees_all_reduce": "multi_tree_all_reduce"}
+_THROUGH_EACH = {
+    "ring_all_gather": "multi_ring_all_gather",
+    "ring_reduce_scatter": "multi_ring_reduce_scatter",
+    "ring_all_reduce": "multi_ring_all_reduce",
+    "two_trees_all_reduce": "multi_tree_all_reduce",
+}
 MOST_MESSAGES = 2_000_000
 BAND = 0.1
 

@@ -526,9 +526,21 @@ def node_leader_all_reduce(p, n, itemsize, options):
         yield [(leader, child, nbytes) for child, leader, nbytes in messages], False
 
 
+def rings_through_nodes(p, r):
+    """A ring for each rank of a node: ring c leaves every node at its rank c."""
+    return [[node + (leaves + 1 + place) % r for node in range(0, p, r) for place in range(r)] for leaves in range(r)]
+
+
+def multi_ring_of_shards(p, n, itemsize, options, ahead=0, reduces=False):
+    """Every ring carries its part of every shard, and the shard of a rank begins where that rank is, or ahead of it."""
+    rings = rings_through_nodes(p, options["ranks_per_node"])
+    parts = [cut(shard, len(rings), itemsize) for shard in cut(n, p, itemsize)]
+    yield from ring(rings, [[parts[rank][c] for rank in each] for c, each in enumerate(rings)], ahead, reduces)
+
+
 def multi_ring_all_reduce(p, n, itemsize, options):
     r = options["ranks_per_node"]
-    rings = [[node + (leaves + 1 + place) % r for node in range(0, p, r) for place in range(r)] for leaves in range(r)]
+    rings = rings_through_nodes(p, r)
     lengths = [cut(part, p, itemsize) for part in cut(n, r, itemsize)]
     yield from ring(rings, lengths, 0, True)
     yield from ring(rings, lengths, 1)

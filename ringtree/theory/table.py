@@ -279,6 +279,15 @@ ALGORITHMS = [
         "alexandrov1995",
     ),
     Algorithm(
+        "all_gather",
+        A.multi_ring_all_gather,
+        S.multi_ring_of_shards,
+        "≈ (p−1)/p·n/r·β between, r−1 times that inside nodes",
+        None,
+        F.always,
+        "hu2025demystifying",
+    ),
+    Algorithm(
         "reduce_scatter",
         A.ring_reduce_scatter,
         lambda p, n, i, o: S.ring([range(p)], [S.cut(n, p, i)], -1, True),
@@ -314,6 +323,15 @@ ALGORITHMS = [
         F.direct_form(1, F.part, F.part),
         F.p_divides_n,
         "alexandrov1995",
+    ),
+    Algorithm(
+        "reduce_scatter",
+        A.multi_ring_reduce_scatter,
+        lambda p, n, i, o: S.multi_ring_of_shards(p, n, i, o, -1, True),
+        "≈ (p−1)/p·n/r·β between, r−1 times that inside nodes",
+        None,
+        F.always,
+        "hu2025demystifying",
     ),
     Algorithm(
         "all_reduce",

@@ -8,7 +8,9 @@ from ringtree import collectives
 
 WHOLE_NODES = [
     "hierarchical_ring_all_reduce",
+    "multi_ring_all_gather",
     "multi_ring_all_reduce",
+    "multi_ring_reduce_scatter",
     "multi_tree_all_reduce",
     "node_leader_all_reduce",
     "two_level_doubling_all_reduce",
