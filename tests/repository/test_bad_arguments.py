@@ -137,6 +137,21 @@ CALLS = {
         dict(program="ring_all_reduce", size=4, nbytes=64, link=LINK),
         dict(program=WORD, size=WHOLE, nbytes=WHOLE, link=LINKS, gamma=NUMBER, itemsize=WHOLE),
     ),
+    theory.race: (
+        dict(collective="barrier", ranks=4, sizes=[4], machine=LINK),
+        dict(
+            collective=WORD,
+            ranks=WHOLE,
+            sizes=[3, ["much"], [-4]],
+            machine=LINKS,
+            gamma=NUMBER,
+            itemsize=WHOLE,
+            band=NUMBER,
+            root=WHOLE,
+        ),
+    ),
+    theory.card: ({}, dict(alpha=NUMBER, bandwidth=[*NUMBER, 0], gap=NUMBER)),
+    theory.nvlink: ({}, dict(alpha=NUMBER, bandwidth=[*NUMBER, 0], gap=NUMBER)),
     theory.Protocol: (
         dict(zip(theory.Protocol.__dataclass_fields__, [1] * 6)),
         dict(start=NUMBER, hop_inside=NUMBER, bandwidth_between=[*NUMBER, 0]),
@@ -167,7 +182,7 @@ def test_a_bad_argument_is_refused_in_one_line(call, argument, value):
 # Public names that are not in CALLS, and why.
 PLAIN = "plain data, made by the package"
 LEFT = {
-    "Algorithm Bound Cost Fitted Followed Picture Player Recording Run Simulation Timing Trace": PLAIN,
+    "Algorithm Bound Cost Fitted Followed Picture Player Race Recording Run Simulation Timing Trace": PLAIN,
     "Explanation Finding Ranks Lab": PLAIN,
     "Answer Case Level Limit Program Question": "for authors of labs, whose tests try every exercise",
     "Deadlock ProgramError RankDied RankError RanksStuck CheckFailed": "errors",
