@@ -578,7 +578,7 @@ leave()
         each.kill()
     assert not left
     shown = command(path).stdout.splitlines()
-    assert shown[:2] == ["shift: 1 of 1", "  shift is right."] and shown[-1] == "1 of 5"
+    assert shown[:2] == ["shift: 1 of 1", "  shift is right."] and shown[-1] == "1 of 4"
 
 
 def test_the_command_says_what_is_wrong_with_its_arguments(tmp_path):
