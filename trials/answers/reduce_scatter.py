@@ -3,8 +3,8 @@
 from . import idling
 
 SWAP = """
-def shards_of(x, size, lengths):
-    return x.split(lengths) if lengths else x.tensor_split(size)
+def shards_of(vector, count, lengths):
+    return vector.split(lengths) if lengths else vector.tensor_split(count)
 
 def swap(dist, out, to, got, source):
     for work in dist.batch_isend_irecv([dist.P2POp(dist.isend, out, to), dist.P2POp(dist.irecv, got, source)]):
@@ -186,7 +186,7 @@ WRONG = {
             RING
             .replace("def ring", "kept = {}\ndef ring")
             .replace(
-                "shards = x.tensor", "x = kept.setdefault((rank, size, len(x), x.dtype), x.clone())\n    shards = x.tensor"
+                "shards = shards_of", "x = kept.setdefault((rank, size, len(x), x.dtype), x.clone())\n    shards = shards_of"
             )
             .replace("carried = mine + got", "mine += got\n        carried = mine"),
             r"on 3 ranks, .*run once more: rank . returned .* and should return \[30\]",
