@@ -7,6 +7,10 @@ from ringtree.labs.exercises import pipeline as lab
 from ringtree.labs.inputs import whole_numbers
 
 
+def fewest():
+    return lab.bubble_questions([(6, 0.2001), (12, 0.3), (1, 0.5), (32, 0.031)])
+
+
 def cut():
     yield from lab.cut_questions([([7, 1, 1, 1, 6, 1, 1, 1], 4), (whole_numbers(25, 1, 20), 7)])
 
@@ -25,4 +29,4 @@ def train_step():
     yield from lab.step_cases([(6, 4, 2), (4, 5, 1)])
 
 
-EXTRA = {"cut": cut, "orders": orders, "pipeline": pipeline, "train_step": train_step}
+EXTRA = {"fewest": fewest, "cut": cut, "orders": orders, "pipeline": pipeline, "train_step": train_step}

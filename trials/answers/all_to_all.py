@@ -347,7 +347,7 @@ def to_experts(tokens, experts, weights, factor, dist):
             "they wait in a circle",
         ),
         "another dtype": (PAIRWISE.replace("torch.empty_like(blocks[rank])", "torch.empty(blocks[0].shape)"), "float64"),
-        "a missing wait": (PAIRWISE.replace("        work.wait()", "        pass"), "never waited for its isend"),
+        "a missing wait": (PAIRWISE.replace("        work.wait()", "        pass"), "may not have arrived"),
         "the built-in": (
             WHOLE
             + "def without_jams(blocks, dist):\n    came = [torch.empty_like(each) for each in blocks]\n    dist.all_to_all(came, blocks)\n    return came",

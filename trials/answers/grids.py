@@ -38,7 +38,7 @@ def three_steps(total, columns, dist):
     half_a_ring(shards, row, dist, True)
     ring(shards[rank % columns], column, dist)
     half_a_ring(shards, row, dist, False)
-    return total
+    return total / size
 '''
 GRID = (
     RINGS
@@ -61,7 +61,7 @@ def grid_all_reduce(x, dist, columns):
     rank, size, total = dist.get_rank(), dist.get_world_size(), x.clone()
     ring(total, [each for each in range(size) if each // columns == rank // columns], dist)
     ring(total, [each for each in range(size) if each % columns == rank % columns], dist)
-    return total
+    return total / size
 """
 )
 ALL = (
@@ -70,7 +70,7 @@ ALL = (
 def NAME(x, dist, OPTION):
     total = x.clone()
     ring(total, list(range(dist.get_world_size())), dist)
-    return total
+    return total / dist.get_world_size()
 """
 )
 ALL_GRID, ALL_NODES = (
@@ -92,7 +92,7 @@ def grid_all_reduce(x, dist, columns):
     rank, size, total = dist.get_rank(), dist.get_world_size(), x.clone()
     gather(total, list(range(rank // columns * columns, (rank // columns + 1) * columns)), dist)
     gather(total, list(range(rank % columns, size, columns)), dist)
-    return total
+    return total / size
 '''
 )
 NODES_TWICE = TWICE.replace("grid_all_reduce", "on_nodes").replace("columns", "ranks_per_node")
@@ -359,8 +359,9 @@ def other""",
             "Not yet at the bound: .* rounds, where",
         ),
         "along the rows, then the columns, whole vectors": (STAR, "Not yet within the target: .*through the busier port"),
+        "the sum": (GRID.replace("total / size", "total"), "everything is twice what it should be; there are 2 ranks"),
         "two whole rings": (TWICE, "Not yet at the bound: .*through the busier port"),
-        "one ring through all": (ALL_GRID, "the sum is right, but a message went from rank 1 .row 0, column 1. to rank 2"),
+        "one ring through all": (ALL_GRID, "the mean is right, but a message went from rank 1 .row 0, column 1. to rank 2"),
         "rows alone": (
             TWICE.replace("    ring(total, [each for each in range(size) if each % columns == rank % columns], dist)\n", ""),
             "columns=1: .*the part of rank 1 is missing",
@@ -375,7 +376,7 @@ def other""",
         ),
         "columns taken for rows": (
             TWICE.replace("    rank, size", "    columns = dist.get_world_size() // columns\n    rank, size"),
-            "the sum is right, but a message went from rank",
+            "the mean is right, but a message went from rank",
         ),
         "the row's sum twice": (
             TWICE.replace(
@@ -406,6 +407,7 @@ def other""",
         "the book's": (the_books("grid_all_reduce", "columns"), "it calls a collective of torch's"),
     },
     "on_nodes": {
+        "the sum": (NODES.replace("total / size", "total"), "everything is twice what it should be; there are 2 ranks"),
         "one ring through all": (ALL_NODES, "Not yet within the target: on 8 ranks, .*on 2 nodes of 4 ranks"),
         "whole vectors between the nodes": (
             NODES_TWICE,

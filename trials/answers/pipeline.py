@@ -281,7 +281,15 @@ SCHEDULE = """
     return gradient
 """
 
+FEWEST = """
+import math
+
+def fewest(size, most):
+    return max(1, math.ceil((size - 1) * (1 - most) / most))
+"""
+
 RIGHT = {
+    "fewest": {"by a formula": FEWEST},
     "cut": {"a table of the best": CUT_BY_TABLE},
     "orders": {"by what is held": ORDERS_BY_TURNS},
     "pipeline": {
@@ -323,6 +331,31 @@ def pipeline(batches, weight, dist):
 }
 
 WRONG = {
+    "fewest": {
+        "rounded down": (
+            FEWEST.replace("math.ceil", "math.floor"),
+            "4 ranks, idle for 0.4 at most: with 4 micro-batches .* 0.4286",
+        ),
+        "one more": (
+            FEWEST.replace("max(1, ", "1 + max(0, "),
+            "2 ranks, idle for 0.5 at most: returned 2, and 1 micro-batch will do",
+        ),
+        "no least": (FEWEST.replace("max(1, ", "max(0, "), "1 rank, idle for 0.1 at most: returned 0: return a whole number"),
+        "p for p − 1": (FEWEST.replace("(size - 1)", "size"), "2 ranks, idle for 0.5 at most: returned 2, and"),
+        "beside the work, not the step": (
+            FEWEST.replace("* (1 - most) / most", "/ most"),
+            "2 ranks, idle for 0.5 at most: returned 2, and",
+        ),
+        "a fraction": (
+            FEWEST.replace("math.ceil", "float"),
+            r"returned \d.\d+: return a whole number",
+        ),
+        "four a rank": (
+            "def fewest(size, most):\n    return 4 * size",
+            "2 ranks, idle for 0.5 at most: returned 8, and 7 micro-batches will do",
+        ),
+        "nothing": ("def fewest(size, most):\n    pass", "returned None: return a whole number"),
+    },
     "cut": {
         "as many layers each": (
             EVEN,

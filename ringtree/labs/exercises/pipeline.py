@@ -1,4 +1,4 @@
-"""Lab of chapter 23, "Pipeline": layers cut by time, the order 1F1B, and a training step that follows it."""
+"""Lab of chapter 23, "Pipeline": how many micro-batches, layers cut by time, the order 1F1B, and a training step."""
 
 import re
 from functools import partial
@@ -18,6 +18,40 @@ from ringtree.units import count_text, seconds_text
 
 TITLE = "Pipeline"
 CHAPTER = 23
+
+
+# ---------------------------------------------------------------- how many micro-batches
+
+
+BUBBLES = [(2, 0.5), (4, 0.25), (4, 0.4), (8, 0.12), (1, 0.1), (2, 0.9), (3, 0.75), (16, 0.06), (64, 0.011)]  # ranks, share
+
+
+def bubble_questions(tasks=BUBBLES):
+    for size, most in tasks:
+        yield Question(
+            (size, most), partial(_wrong_number, size, most), f"{count_text(size, 'rank')}, idle for {most:.4g} at most"
+        )
+
+
+def _wrong_number(size, most, answer):
+    if not is_whole(answer) or answer < 1:
+        return f"returned {short(answer)}: return a whole number of micro-batches, 1 or more."
+    if _idle(size, answer) > most:
+        return f"with {micro_batches(answer)} a rank is idle for {_idle(size, answer):.4g} of the step."
+    if answer > 1 and _idle(size, answer - 1) <= most:
+        return f"returned {answer}, and {micro_batches(answer - 1)} will do: a rank is then idle for {_idle(size, answer - 1):.4g}."
+    return None
+
+
+def _idle(size, count):
+    return (size - 1) / (count + size - 1)
+
+
+BUBBLE_HINTS = (
+    "With m micro-batches on p ranks a step takes m + p − 1 turns, and a rank works in m of them. In how many is it idle?",
+    "The share is (p − 1) / (m + p − 1). Ask for which m it is exactly `most`, and then which whole number to take.",
+    "m = (p − 1)(1 − most) / most, rounded up, and 1 at least. Or count m up from 1 until the share is small enough.",
+)
 
 
 # ---------------------------------------------------------------- layers cut by time
@@ -297,6 +331,7 @@ STEP_HINTS = (
 
 
 EXERCISES = {
+    "fewest": Answer(bubble_questions, BUBBLE_HINTS),
     "cut": Answer(cut_questions, CUT_HINTS, (Level("within the target"), Level("at the bound"))),
     "orders": Answer(order_questions, ORDER_HINTS, (Level("within the target"), Level("at the bound"))),
     "pipeline": Program(pipeline_cases, PATIENT_HINTS, also=one_forward_one_backward, adds=False),
