@@ -249,7 +249,7 @@ WRONG = {
             LINEAR.replace("return total + bias", "return bias.add_(total[0])"),
             "rank 0 returned a tensor of shape",
         ),
-        "only to rank 0": (LINEAR.replace("dist.all_reduce(total)", "dist.reduce(total, dst=0)"), "rank 1 returned"),
+        "only to rank 0": (LINEAR.replace("dist.all_reduce(total)", "dist.reduce(total, dst=0)"), "rank [1-9] returned"),
         "summed, then handed out": (
             LINEAR.replace("dist.all_reduce(total)", "dist.reduce(total, dst=0)\n    dist.broadcast(total, src=0)"),
             "Not yet at the bound: ",

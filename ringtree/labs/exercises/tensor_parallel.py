@@ -53,11 +53,8 @@ CUTS = [  # positions, numbers that come out, numbers that go in by rank
 def linear_cases(cuts=CUTS):
     for positions, out, widths in cuts:
         dtype = torch.float64 if len(widths) == 5 else torch.float32
-        bias = drawn(1, out, dtype)[0]
-        given = []
-        for width in widths:
-            x, weight = drawn(1, positions * width, dtype)[0], drawn(1, out * width, dtype)[0]
-            given.append((x.view(positions, width), weight.view(out, width), bias))
+        bias = fractions(out, dtype=dtype)
+        given = [(fractions(positions, width, dtype=dtype), fractions(out, width, dtype=dtype), bias) for width in widths]
         holds = f"{', '.join(map(str, widths))} numbers of {count_text(positions, 'position')}"
         yield Case(tuple(given), _linear_alone, holds=holds)
 
