@@ -170,6 +170,13 @@ WRONG = {
             ).replace("dist.send(got, below)", "dist.send(got, below)\n            dist.send(got, below)"),
             "Not yet at the bound: on 2 ranks",
         ),
+        "an empty message while others are busy": (
+            DOWN.replace(
+                "    return got",
+                "    if size == 8 and rank == 3:\n        dist.send(x[:0], 7)\n    if size == 8 and rank == 7:\n        dist.recv(x[:0], 3)\n    return got",
+            ),
+            "Not yet at the bound: on 8 ranks, .* 8 messages, where 7 are enough",
+        ),
         "one below each": (DOWN.replace(", 2 * rank + 2)", ",)"), "on 3 ranks"),
         "off by one": (DOWN.replace("(rank - 1) // 2", "rank // 2"), "on . ranks"),
         "past the end": (DOWN.replace("below < size", "below <= size"), "on . ranks?"),

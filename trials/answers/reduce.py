@@ -215,6 +215,13 @@ WRONG = {
             ),
             "on 4 ranks, .*the part of rank 3 is missing",
         ),
+        "an empty message while others are busy": (
+            UP.replace(
+                "    for below",
+                "    if size == 8 and rank == 7:\n        dist.send(x[:0], 3)\n    if size == 8 and rank == 3:\n        dist.recv(x[:0], 7)\n    for below",
+            ),
+            "Not yet at the bound: on 8 ranks, .* 8 messages, where 7 are enough",
+        ),
         "one below each": (UP.replace("(2 * rank + 2, 2 * rank + 1)", "(2 * rank + 1,)"), "on 3 ranks"),
         "off by one": (UP.replace("(rank - 1) // 2", "rank // 2"), "on . ranks"),
         "in place": (UP.replace("x.clone()", "x"), "rank 0 has changed what it was given"),

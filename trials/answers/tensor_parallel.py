@@ -249,6 +249,10 @@ WRONG = {
             LINEAR.replace("return total + bias", "return bias.add_(total[0])"),
             "rank 0 returned a tensor of shape",
         ),
+        "writes on what it was given": (
+            LINEAR.replace("return total + bias", "result = total + bias\n    bias += 1\n    return result"),
+            "has changed what it was given",
+        ),
         "only to rank 0": (LINEAR.replace("dist.all_reduce(total)", "dist.reduce(total, dst=0)"), "rank [1-9] returned"),
         "summed, then handed out": (
             LINEAR.replace("dist.all_reduce(total)", "dist.reduce(total, dst=0)\n    dist.broadcast(total, src=0)"),
