@@ -537,7 +537,7 @@ def test_an_answer_fitted_to_the_cases_that_everybody_can_read_loses_marks_by_th
 
 def test_hidden_cases_for_no_exercise_are_an_error(tmp_path):
     (tmp_path / "alpha_beta.py").write_text("EXTRA = {'guess': list}")
-    with pytest.raises(UsageError, match="the hidden cases of alpha-beta name 'guess'; the lab has fit, predict, buy"):
+    with pytest.raises(UsageError, match="the hidden cases of alpha-beta name 'guess'; the lab has predict, fit, buy"):
         with_hidden("alpha-beta", tmp_path)
 
 
