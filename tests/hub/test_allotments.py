@@ -5,12 +5,14 @@ import re
 import signal
 
 import people
+import pytest
 import requests
 from people import wait_for
 
 OPEN = "import os\ntry:\n    os.open({path!r}, os.O_RDWR)\nexcept OSError as error:\n    print(error.strerror)"
 
 
+@pytest.mark.cut
 def test_two_learners_hold_different_gpus_and_can_open_no_others(hub, learners):
     first, second = learners(1), learners(2)
     for learner, count in ((first, 2), (second, 1)):

@@ -4,6 +4,7 @@ import pytest
 from choices import Limits
 from queue_place import gpus_in, spoken, tell_free, tell_place
 
+pytestmark = pytest.mark.cut
 SERVER = Limits(gpus=4, hours=4, gib=16)
 
 

@@ -46,6 +46,7 @@ def also_in(group, name):
         subprocess.run(["gpasswd", "--delete", name, group], check=True, stdout=subprocess.DEVNULL)
 
 
+@pytest.mark.cut
 def test_nobody_logs_in_without_the_password_or_from_outside_the_groups(hub, learners, said):
     learner = learners(1)
     with people.outsider(hub) as (name, password):
@@ -115,6 +116,7 @@ def test_after_some_wrong_passwords_the_next_has_to_wait(hub, learners, said):
     assert len(ASKED.findall(said())) == before, "PAM was asked"
 
 
+@pytest.mark.cut
 def test_limits_are_of_a_name_and_of_an_address():
     now = [0.0]
     limits = Limits(lambda: now[0])
@@ -189,6 +191,7 @@ def test_the_address_in_the_hubs_log_is_not_a_learners_to_choose(hub, learners, 
 # ---------------------------------------------------------------- who gets a server
 
 
+@pytest.mark.cut
 def test_no_user_outside_of_the_learners_group_gets_a_server_whoever_asks(hub, said):
     with people.outsider(hub) as (name, _):
         for each in (name, "root", "nobody"):

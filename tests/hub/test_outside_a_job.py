@@ -96,6 +96,7 @@ def home(hub, learners):
             path.unlink(missing_ok=True)
 
 
+@pytest.mark.cut
 def test_nothing_in_a_home_runs_outside_of_the_job_or_reaches_a_servers_variables(hub, home):
     """A server is started, stopped and started again, as by a learner who leaves something for the next start."""
     host = os.readlink("/proc/self/ns/net")
@@ -168,6 +169,7 @@ while True:
 """
 
 
+@pytest.mark.cut
 def test_what_a_learner_leaves_outside_of_every_job_is_ended(hub, learners):
     learner, other = learners(1), learners(2)
     learner.start(gpus=0)

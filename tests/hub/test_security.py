@@ -27,6 +27,7 @@ def sentences(heading):
     return {line: re.findall(r"`(test_\w+)`", line) for line in lines}
 
 
+@pytest.mark.cut
 def test_each_sentence_names_a_test_and_each_test_has_a_sentence():
     closed, opened = sentences("What is closed"), sentences("What stays open")
     assert len(closed) > 20 and len(opened) > 8
@@ -40,6 +41,7 @@ def test_each_sentence_names_a_test_and_each_test_has_a_sentence():
     assert here["test_what_stays_open"] <= {name for tests in opened.values() for name in tests}
 
 
+@pytest.mark.cut
 def test_homes_and_the_hubs_files_are_closed(hub, pair):
     victim, attacker, theirs, known = pair
     ours = [hub.folder / name for name in ("private", "proxy", "logs", "controller", f"run/{victim.name}")]
@@ -58,6 +60,7 @@ def test_homes_and_the_hubs_files_are_closed(hub, pair):
     assert attack(theirs, f"open({known['connection']!r}).read()") == "PermissionError"
 
 
+@pytest.mark.cut
 def test_no_socket_file_of_anothers_can_be_connected_to(hub, pair):
     victim, attacker, theirs, known = pair
     found = Path("/proc/net/unix").read_text() + known["run"]("print(open('/proc/net/unix').read())")
@@ -78,6 +81,7 @@ def test_no_abstract_socket_of_anothers_can_be_connected_to(hub, pair):
     assert attacker.as_user(sys.executable, "-c", CONNECT.format(path=path)).stdout.strip() == "Connection refused"
 
 
+@pytest.mark.cut
 def test_ports_of_gloo_and_of_the_debugger_cannot_be_reached(hub, pair):
     victim, attacker, theirs, known = pair
     ports = listening_ports(known["run"])
@@ -99,6 +103,7 @@ def listening_ports(run):
     return {int(line[1].split(":")[1], 16) for line in told if line[3] == "0A"}
 
 
+@pytest.mark.cut
 def test_processes_can_be_neither_read_nor_signalled(hub, pair):
     victim, attacker, theirs, known = pair
     for what in ("environ", "mem", "maps"):
@@ -168,6 +173,7 @@ os._exit(0)
     assert known["run"]("import subprocess; print(subprocess.run(['true']).returncode)") == "0"
 
 
+@pytest.mark.cut
 def test_the_hub_and_other_servers_refuse_anothers_token(hub, pair):
     victim, attacker, theirs, known = pair
     at_server = theirs("print(__import__('os').environ['JUPYTERHUB_API_TOKEN'])")
@@ -219,6 +225,7 @@ def logged_in(hub, learner):
     return session
 
 
+@pytest.mark.cut
 def test_a_forged_request_is_refused(hub, pair):
     victim, attacker, theirs, known = pair
     session = logged_in(hub, victim)
@@ -295,6 +302,7 @@ OUTSIDE = (
 )
 
 
+@pytest.mark.cut
 def test_a_link_leads_to_the_course_and_nowhere_else(hub, pair):
     victim, attacker, theirs, known = pair
     link = dict(parse_qsl(urlsplit(hub.course_link()).query))
@@ -366,6 +374,7 @@ def test_a_learner_makes_no_device_and_changes_no_control_group(hub, pair):
     assert not [path for path in limits if attacker.as_user("test", "-w", path).returncode == 0]
 
 
+@pytest.mark.cut
 def test_the_systems_own_services_cannot_be_asked_from_a_server(hub, pair):
     """systemd starts a program outside of the allotment for whoever asks it by D-Bus; munge is busy with whoever connects."""
     victim, attacker, theirs, known = pair
@@ -450,6 +459,7 @@ def test_a_root_that_gives_folders_away_follows_no_link(hub, pair):
         attacker.as_user("sh", "-c", f"rm {laid} && mv {laid}-before {laid}")
 
 
+@pytest.mark.cut
 def test_anothers_job_can_be_neither_seen_nor_touched_through_slurm(hub, pair):
     victim, attacker, theirs, known = pair
     job = hub.admin.job(victim.name).split()[0]
