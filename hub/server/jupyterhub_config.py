@@ -12,6 +12,7 @@ from urllib.parse import quote
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
+import bounds
 import callers
 from allotments import Enclosed
 from machine import cpus_offered, node_in
@@ -35,6 +36,7 @@ c.PAMAuthenticator.admin_groups = {os.environ.get("RINGTREE_HUB_ADMINS") or "rin
 c.Members.assistant_groups = {os.environ.get("RINGTREE_HUB_ASSISTANTS") or "ringtree-assistants"}
 c.Members.manage_groups = True
 c.JupyterHub.load_roles = [MAY]
+bounds.set_for_the_hub()
 callers.trust(getpwnam(os.environ["RINGTREE_HUB_PROXY_GROUP"]).pw_uid)
 
 # ------------------------------------------------------------ where it listens

@@ -153,7 +153,7 @@ def proxy_command(state, python, address, hub=HERE.parent):
     where = urlsplit(address)
     port = where.port or {"http": 80, "https": 443}[where.scheme]
     api = Path(state) / "proxy" / "api.sock"
-    kept = f"--require={Path(hub) / 'server' / 'keep-alive.cjs'}"
+    kept = f"--require={Path(hub) / 'server' / 'connections.cjs'}"
     options = f"--ip={where.hostname}", f"--port={port}", f"--api-socket={api}", "--log-level=warn"
     return [str(node), kept, str(program), *options]
 

@@ -43,7 +43,7 @@ def test_the_page_to_choose_can_be_read_everywhere(hub, chromium, learners):
 
 
 def test_the_proxy_keeps_its_connections(hub):
-    """One that is opened for each request becomes a 503 now and then: hub/server/keep-alive.cjs."""
+    """One that is opened for each request becomes a 503 now and then: hub/server/connections.cjs."""
     answer = requests.post(f"{hub.address}/hub/api/users/somebody", json={}, timeout=30)
     assert (answer.status_code, answer.headers["Connection"]) == (403, "keep-alive")
 

@@ -3,11 +3,14 @@
 import ast
 import contextlib
 import os
+import platform
 import re
+import resource
 import signal
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 from urllib.parse import parse_qsl, urlsplit
 
@@ -101,6 +104,43 @@ def test_ports_of_gloo_and_of_the_debugger_cannot_be_reached(hub, pair):
 def listening_ports(run):
     told = [line.split() for line in run("print(open('/proc/net/tcp').read())").splitlines()[1:]]
     return {int(line[1].split(":")[1], 16) for line in told if line[3] == "0A"}
+
+
+# (family, type), and a call of 32-bit programs, in machine code: socket(AF_VSOCK, SOCK_STREAM, 0), as they number it.
+FAMILIES = {"AF_UNIX": 1, "AF_INET": 1, "AF_INET6": 1, "AF_NETLINK": 3, "AF_VSOCK": 1, "AF_ALG": 5, "AF_CAN": 3, "AF_TIPC": 1}
+CALL_OF_32_BITS = """
+import ctypes, mmap
+code = bytes.fromhex("53 b867010000 bb28000000 b901000000 31d2 cd80 5b c3")
+held = mmap.mmap(-1, 4096, prot=7)
+held.write(code)
+print(ctypes.CFUNCTYPE(ctypes.c_int)(ctypes.addressof(ctypes.c_char.from_buffer(held)))())
+"""
+
+
+def test_a_server_opens_sockets_of_the_internet_and_of_files_and_no_others(hub, pair):
+    """Others are not held by a network of one's own: by vsock a virtual machine's host can be asked."""
+    victim, attacker, theirs, known = pair
+    tried = f"""
+import ctypes, socket, subprocess, sys
+def opens(name, kind):
+    try:
+        socket.socket(getattr(socket, name), kind).close()
+        return "opens"
+    except OSError as error:
+        return error.strerror
+print({{name: opens(name, kind) for name, kind in {FAMILIES!r}.items()}})
+"""
+    said = ast.literal_eval(theirs(tried))
+    assert {said.pop(name) for name in ("AF_UNIX", "AF_INET", "AF_INET6", "AF_NETLINK")} == {"opens"}
+    assert set(said.values()) == {"Address family not supported by protocol"}, said
+    assert "opens" in attacker.as_user(sys.executable, "-c", tried).stdout.partition("AF_VSOCK")[2], (
+        "then this test shows little"
+    )
+    uring = "libc = ctypes.CDLL(None, use_errno=True); print(libc.syscall(425, 8, 0), ctypes.get_errno())"
+    assert theirs(uring) == "-1 38"
+    if platform.machine() == "x86_64":
+        told = theirs(f"print(subprocess.run([sys.executable, '-c', {CALL_OF_32_BITS!r}], capture_output=True, text=True))")
+        assert "returncode=0, stdout='-38" in told or "returncode=-11" in told, told
 
 
 @pytest.mark.cut
@@ -498,6 +538,99 @@ def test_nobody_is_another_for_slurm(hub, pair):
         assert f"({attacker.uid})" in read.stdout and str(victim.uid) not in read.stdout, read.stdout + read.stderr
     as_another = attacker.by_slurm("sbatch", f"--uid={victim.uid}", "--wrap=true")
     assert as_another.returncode != 0 and not hub.slurm("squeue", "--noheader", "--states=PENDING"), as_another.stderr
+
+
+# ---------------------------------------------------------------- what one caller may keep of the hub
+
+
+def grown(hub):
+    """A function that says by how many bytes the hub's log and database have grown since now."""
+    files = [hub.folder / "logs" / "hub.out", hub.folder / "private" / "hub.sqlite"]
+    before = sum(each.stat().st_size for each in files)
+    return lambda: sum(each.stat().st_size for each in files) - before
+
+
+def test_a_large_request_is_refused_and_a_long_value_fills_no_log(hub, everyone):
+    attacker, grew = everyone(3), grown(hub)
+    asked = {"headers": attacker.headers(), "timeout": 60}
+    server, form = f"{hub.address}/hub/api/users/{attacker.name}/server", f"{hub.address}/hub/login"
+    for size in (8_000_000, 200_000):
+        with contextlib.suppress(requests.ConnectionError):  # it may be cut off before it was sent
+            assert requests.post(server, json={"gpus": "x" * size}, **asked).status_code in (400, 413, 503)
+        with contextlib.suppress(requests.ConnectionError):
+            assert requests.post(form, data={"username": "x" * size}, timeout=60).status_code in (400, 403, 413, 503)
+    for _ in range(3):
+        answer = requests.post(server, json={"gpus": "y" * 50_000, "more": "z" * 40_000}, **asked)
+        assert len(answer.text) < 1000, answer.text
+        wait_for(lambda: not hub.admin.server(attacker.name).get("pending"), "the refusal")
+    people.log_in(hub, "z" * 90_000, "z")
+    with contextlib.suppress(requests.ConnectionError):
+        requests.get(f"{hub.address}/hub/spawn?gpus={'q' * 15_000}", timeout=30)
+    assert grew() < 400_000, grew()
+    assert requests.get(f"{hub.address}/hub/api/", timeout=30).status_code == 200
+
+
+HELD = """
+import socket
+lines = []
+for number in range({count}):
+    line = socket.socket(socket.AF_UNIX)
+    line.connect({path!r})
+    line.sendall(b"POST /hub/login HTTP/1.1\\r\\nHost: hub\\r\\nContent-Length: 1000\\r\\n\\r\\nhalf")
+    line.settimeout(0.2)
+    lines.append(line)
+def is_open(line):
+    try:
+        return line.recv(1) != b""
+    except TimeoutError:
+        return True
+    except OSError:
+        return False
+print(sum(map(is_open, lines)))
+"""
+
+
+def descriptors(process):
+    return len(os.listdir(f"/proc/{process.pid}/fd"))
+
+
+def test_who_holds_many_connections_half_open_gets_so_many_and_no_more(hub, pair):
+    """From a server at the hub's own socket, and from an address at the proxy; the hub lets go after half a minute."""
+    from bounds import CONNECTIONS, SECONDS
+
+    program = Path(os.environ["RINGTREE_HUB"], "server", "connections.cjs").read_text()
+    from_an_address = int(re.search(r"RINGTREE_HUB_CONNECTIONS \|\| (\d+)", program)[1])
+    victim, attacker, theirs, known = pair
+    before, path = descriptors(hub.parts["hub"]), str(hub.folder / "sockets" / "hub.sock")
+    assert int(theirs(HELD.format(count=CONNECTIONS + 50, path=path))) == CONNECTIONS
+    token = known["run"]("print(__import__('os').environ['JUPYTERHUB_API_TOKEN'])")
+    assert known["run"](ask_socket(path, "/hub/api/user", token)) == "HTTP/1.1 200 OK"
+    half = b"POST /hub/login HTTP/1.1\r\nHost: hub\r\nContent-Length: 1000\r\n\r\nhalf"
+    lines = []
+    with raised_limit(2 * from_an_address):
+        try:
+            for _ in range(from_an_address + 200):
+                lines.append(socket.create_connection(("127.0.0.1", hub.port), 10, source_address=("127.0.0.9", 0)))
+                with contextlib.suppress(OSError):
+                    lines[-1].sendall(half)
+            wait_for(lambda: descriptors(hub.parts["proxy"]) < 2 * from_an_address + 100, "the proxy to hang up", 20)
+            begun = time.monotonic()
+            assert requests.get(f"{hub.address}/hub/api/", timeout=30).status_code == 200 and time.monotonic() - begun < 5
+            wait_for(lambda: descriptors(hub.parts["hub"]) < before + 50, "the hub to let go", 2 * SECONDS + 20)
+        finally:
+            for line in lines:
+                line.close()
+    theirs("for line in lines: line.close()")
+
+
+@contextlib.contextmanager
+def raised_limit(files):
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(files, before[0]), max(files, before[1])))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
 # ---------------------------------------------------------------- what root runs

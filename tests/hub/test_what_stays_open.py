@@ -134,7 +134,7 @@ def test_who_opens_a_page_of_anothers_server_acts_for_its_owner(hub, chromium, p
     try:
         with people.at_the_hub(chromium, victim) as page:
             page.wait_for_selector("#logout")
-            time.sleep(3.0)  # the proxy keeps connections to what listened there before: hub/server/keep-alive.cjs
+            time.sleep(3.0)  # the proxy keeps connections to what listened there before: hub/server/connections.cjs
             page.goto(f"{attacker.url}/look")
             page.wait_for_function("document.title.startsWith('got')", timeout=30_000)
             said = page.title()
