@@ -13,7 +13,7 @@ PART = "part"  # of a GPU that the administrator has set aside for learners to s
 PAGE = """
 <p>What you choose is yours alone{part} until you stop your server or its time is over. Others may wait for it: take what the lab
 needs, and stop the server when you are done (File, Hub Control Panel, Stop My Server).</p>
-<p id="now">{now}</p>
+{last}<p id="now">{now}</p>
 <div class="row">{fields}</div>
 """
 FIELD = """
@@ -30,7 +30,12 @@ HELP = {
     "or delete what stands in the way. Your files stay.",
 }
 HELP_PART = "A part is for learning, not for timing: who shares a GPU may fill its memory and take its time."
-WIDTH = {"gpus": "col-md-6", "hours": "col-md-3", "gib": "col-md-3", "settings": "col-md-12"}  # of twelve columns, side by side where there is room
+WIDTH = {
+    "gpus": "col-md-6",
+    "hours": "col-md-3",
+    "gib": "col-md-3",
+    "settings": "col-md-12",
+}  # of twelve columns, side by side where there is room
 
 
 @dataclass(frozen=True)
@@ -55,8 +60,11 @@ class Limits:
             "settings": ("Settings", [OWN, CLEAN]),
         }
 
-    def page(self, now=""):
-        """The form's HTML; first in each list, and so chosen, is the least. now: what is free at this moment, in words."""
+    def page(self, now="", last=""):
+        """The form's HTML; first in each list, and so chosen, is the least.
+
+        now: what is free at this moment, in words. last: how the learner's last server ended, if it did by itself.
+        """
         fields = []
         for name, (label, values) in self.choices().items():
             options = "".join(f'<option value="{value}">{self.spoken(name, value)}</option>' for value in values)
@@ -64,7 +72,8 @@ class Limits:
             words = {"label": escape(label), "help": escape(told)}
             fields.append(FIELD.format(name=name, width=WIDTH[name], options=options, **words))
         part = " (a part of a GPU is shared)" if self.sharing else ""
-        return PAGE.format(part=part, now=escape(now), fields="".join(fields))
+        last = f'<p id="last" class="alert alert-warning" style="white-space: pre-line">{escape(last)}</p>\n' if last else ""
+        return PAGE.format(last=last, part=part, now=escape(now), fields="".join(fields))
 
     def spoken(self, name, value):
         if value == PART:
@@ -85,7 +94,9 @@ class Limits:
             value = asked.get(name, values[0])
             value = value[0] if isinstance(value, list) else value
             if str(value) not in map(str, values):
-                raise ValueError(f"{label}: {repr(value)[:60]} was asked for, and this server offers {', '.join(map(str, values))}.")
+                raise ValueError(
+                    f"{label}: {repr(value)[:60]} was asked for, and this server offers {', '.join(map(str, values))}."
+                )
             chosen[name] = value if value in (PART, OWN, CLEAN) else int(value)
         gpus = 1 if chosen["gpus"] == PART else chosen["gpus"]
         chosen["gib"] = max(chosen["gib"], min(GIB_A_GPU * gpus, self.gib))

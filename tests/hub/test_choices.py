@@ -16,7 +16,15 @@ def test_a_form_and_a_program_may_ask_for_the_same():
     assert SERVER.checked({"gpus": 2, "gib": 8, "settings": ["clean"]}) == CHOSEN | {"settings": "clean"}
 
 
-TOO_MUCH = [{"gpus": 8}, {"gpus": 3}, {"gpus": "part"}, {"hours": "99"}, {"gib": "64\n#SBATCH --gres=gpu:4"}, {"gpus": [True]}, {"settings": "x; id"}]
+TOO_MUCH = [
+    {"gpus": 8},
+    {"gpus": 3},
+    {"gpus": "part"},
+    {"hours": "99"},
+    {"gib": "64\n#SBATCH --gres=gpu:4"},
+    {"gpus": [True]},
+    {"settings": "x; id"},
+]
 
 
 @pytest.mark.parametrize("asked", TOO_MUCH)

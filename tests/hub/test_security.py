@@ -552,6 +552,7 @@ def grown(hub):
 
 def test_a_large_request_is_refused_and_a_long_value_fills_no_log(hub, everyone):
     attacker, grew = everyone(3), grown(hub)
+    hub.admin.ask("POST", f"users/{attacker.name}")
     asked = {"headers": attacker.headers(), "timeout": 60}
     server, form = f"{hub.address}/hub/api/users/{attacker.name}/server", f"{hub.address}/hub/login"
     for size in (8_000_000, 200_000):
