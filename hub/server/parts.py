@@ -61,11 +61,18 @@ def free_ports(count):
     return ports
 
 
+# Where every user may write.
+SHARED = ("/tmp", "/var/tmp", "/dev/shm")
+
+
 class Accounts:
     """System users made for a while: one group, and removed with all that is theirs."""
 
     def __init__(self, homes):
         self.homes, self.made = Path(homes), {}
+        # useradd keeps what these files were before its last change, passwords included.
+        kept = [Path("/etc", f"{name}-") for name in ("passwd", "shadow", "group", "gshadow", "subuid", "subgid")]
+        self.kept = {path: path.read_bytes() if path.exists() else None for path in kept}
         self.group = self._made("learners", "groupadd", "--system")
         nowhere = ["--system", "--user-group", "--no-create-home", "--shell=/usr/sbin/nologin"]
         self.proxy = self._made("ringtree-proxy", "useradd", *nowhere)
@@ -82,6 +89,7 @@ class Accounts:
     def remove(self):
         numbers = {each.pw_uid for each in pwd.getpwall() if each.pw_name in self.made}
         strays.end(numbers.__contains__, strays.processes)  # userdel keeps an account that still has one
+        self._remove_files(numbers)
         gone = [["userdel", "--remove", name] for name in self.made]
         for command in [*gone, ["userdel", self.proxy], ["groupdel", self.group]]:
             until = time.monotonic() + 10
@@ -92,6 +100,22 @@ class Accounts:
                 time.sleep(0.5)
             if done.returncode:
                 print(f"{' '.join(command)} failed, do it yourself: {done.stderr.strip()}", file=sys.stderr)
+        with _turn():
+            for path, text in self.kept.items():
+                path.unlink(missing_ok=True) if text is None else path.write_bytes(text)
+
+    def _remove_files(self, numbers):
+        """What these users, or their submissions' strangers, have left where all may write: the next user may get their number."""
+        ranges = [(number, number) for number in numbers]
+        for line in Path("/etc/subuid").read_text().splitlines() if Path("/etc/subuid").exists() else ():
+            name, first, count = line.split(":")
+            if name in self.made:
+                ranges.append((int(first), int(first) + int(count) - 1))
+        theirs = [["-uid", f"+{first - 1}", "-uid", f"-{last + 1}"] for first, last in ranges]
+        which = [word for each in theirs for word in ("-o", "(", *each, ")")][1:]
+        if which:
+            there = [place for place in SHARED if Path(place).is_dir()]
+            subprocess.run(["find", *there, "-xdev", "-depth", "(", *which, ")", "-delete"], stderr=subprocess.DEVNULL)
 
     @staticmethod
     def _made(stem, *command):
@@ -100,17 +124,24 @@ class Accounts:
         Who asks for one name at the same moment gets it twice: useradd looks before it locks.
         """
         files = [Path("/etc/passwd"), Path("/etc/group")]
-        turn = os.open("/etc", os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            fcntl.flock(turn, fcntl.LOCK_EX)
+        with _turn():
             taken = {line.split(":")[0] for file in files for line in file.read_text().splitlines()}
             name = next(name for number in itertools.count(1) if (name := f"{stem}-{number}") not in taken)
             done = subprocess.run([*command, name], capture_output=True, text=True)
-        finally:
-            os.close(turn)
         if done.returncode:
             raise RuntimeError(f"{command[0]} could not make {name}: {done.stderr.strip()}")
         return name
+
+
+@contextlib.contextmanager
+def _turn():
+    """One hub at a time reads and changes the system's accounts."""
+    turn = os.open("/etc", os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(turn, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(turn)
 
 
 class Hub:
