@@ -1,4 +1,4 @@
-"""hub/SECURITY.md, what stays open: each attack is shown to work, so that the sentence is known to be true."""
+"""hub/SECURITY.md, what is not closed: each attack is shown to work, so that the sentence is known to be true."""
 
 import os
 import subprocess
