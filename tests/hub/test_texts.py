@@ -10,9 +10,8 @@ HUB = Path(__file__).resolve().parents[2] / "hub"
 TEXTS = [path for path in sorted(HUB.rglob("*")) if path.is_file() and path.suffix not in (".pyc", ".json", ".lock")]
 # "Run." and its like: on which machine something has run.
 RAN = re.compile(
-    r"\bRun(?: on (?:Debian|Ubuntu|Kubernetes)|\.(?=\s|\"|$))|(?<!do )\b(?:[Nn]ot|[Nn]ever) (?:been )?(?:run|tried)\b(?! yet)|\brun here\b"
-)
-    r"\b[Rr]un(?: on (?:Debian|Ubuntu|Kubernetes)|\.(?=\s|\"|$))|\b(?:[Nn]ot|[Nn]ever) (?:been )?(?:run|tried)\b|\brun here\b"
+    r"\bRun(?: on (?:Debian|Ubuntu|Kubernetes)|\.(?=\s|\"|$))"
+    r"|(?<!do )\b(?:[Nn]ot|[Nn]ever) (?:been )?(?:run|tried)\b(?! yet)|\brun here\b"
 )
 
 
