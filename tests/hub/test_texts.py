@@ -11,7 +11,7 @@ TEXTS = [path for path in sorted(HUB.rglob("*")) if path.is_file() and path.suff
 # "Run." and its like: on which machine something has run.
 RAN = re.compile(
     r"\bRun(?: on (?:Debian|Ubuntu|Kubernetes)|\.(?=\s|\"|$))"
-    r"|(?<!do )\b(?:[Nn]ot|[Nn]ever) (?:been )?(?:run|tried)\b(?! yet)|\brun here\b"
+    r"|(?<![Dd]o )\b(?:[Nn]ot|[Nn]ever) (?:been )?(?:run|tried)\b(?! yet)|\brun here\b"
 )
 
 
