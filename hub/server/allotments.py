@@ -19,7 +19,7 @@ from jupyterhub.apihandlers import default_handlers
 from jupyterhub.utils import maybe_future
 from machine import node_in
 from members import account_in
-from queue_place import ASK, tell_free, tell_place
+from queue_place import ASK, spoken, tell_free, tell_place
 from traitlets import Float, Integer, List, Set, Unicode
 
 # --export=ALL: the variables that the hub gives to sbatch. If --export named them, slurmd would add those of a login shell, which
@@ -315,7 +315,7 @@ class Allotment(SlurmSpawner):
 def why_ended(state, told):
     """Why a server ended, as a sentence's end. state: Slurm's word. told: the last lines that the server said."""
     if idle := IDLE.search(told):
-        return f"it had no work for {int(idle[1]) // 60} minutes."
+        return f"it had no work for {spoken(int(idle[1]))}."
     if state in ENDS:
         return f"{ENDS[state]}."
     last = "\n".join(told.splitlines()[-LINES:])

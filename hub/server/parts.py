@@ -12,6 +12,7 @@ import secrets
 import shutil
 import signal
 import socket
+import stat
 import subprocess
 import sys
 import time
@@ -69,7 +70,7 @@ class Accounts:
     """System users made for a while: one group, and removed with all that is theirs."""
 
     def __init__(self, homes):
-        self.homes, self.made = Path(homes), {}
+        self.homes, self.made, self.left = Path(homes), {}, set()
         # useradd keeps what these files were before its last change, passwords included.
         kept = [Path("/etc", f"{name}-") for name in ("passwd", "shadow", "group", "gshadow", "subuid", "subgid")]
         self.kept = {path: path.read_bytes() if path.exists() else None for path in kept}
@@ -99,6 +100,7 @@ class Accounts:
             ).returncode == 8 and time.monotonic() < until:
                 time.sleep(0.5)
             if done.returncode:
+                self.left.add(command[-1])
                 print(f"{' '.join(command)} failed, do it yourself: {done.stderr.strip()}", file=sys.stderr)
         with _turn():
             for path, text in self.kept.items():
@@ -111,11 +113,9 @@ class Accounts:
             name, first, count = line.split(":")
             if name in self.made:
                 ranges.append((int(first), int(first) + int(count) - 1))
-        theirs = [["-uid", f"+{first - 1}", "-uid", f"-{last + 1}"] for first, last in ranges]
-        which = [word for each in theirs for word in ("-o", "(", *each, ")")][1:]
-        if which:
-            there = [place for place in SHARED if Path(place).is_dir()]
-            subprocess.run(["find", *there, "-xdev", "-depth", "(", *which, ")", "-delete"], stderr=subprocess.DEVNULL)
+        for place in SHARED:
+            if Path(place).is_dir():
+                _remove_below(place, lambda uid: any(first <= uid <= last for first, last in ranges))
 
     @staticmethod
     def _made(stem, *command):
@@ -131,6 +131,18 @@ class Accounts:
         if done.returncode:
             raise RuntimeError(f"{command[0]} could not make {name}: {done.stderr.strip()}")
         return name
+
+
+def _remove_below(place, is_theirs):
+    """Remove what belongs to these users, in a folder and in each below it where all may write."""
+    with contextlib.suppress(OSError), os.scandir(place) as entries:
+        for entry in entries:
+            with contextlib.suppress(OSError):  # gone meanwhile
+                about = entry.stat(follow_symlinks=False)
+                if is_theirs(about.st_uid):
+                    shutil.rmtree(entry.path) if stat.S_ISDIR(about.st_mode) else os.unlink(entry.path)
+                elif stat.S_ISDIR(about.st_mode) and about.st_mode & stat.S_IWOTH:
+                    _remove_below(entry.path, is_theirs)
 
 
 @contextlib.contextmanager

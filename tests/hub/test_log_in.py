@@ -11,6 +11,7 @@ from contextlib import contextmanager
 import layout
 import people
 import pytest
+import requests
 
 pytest.importorskip("jupyterhub", reason="a hub is tried by `make test-hub`, in its own environment")
 
@@ -156,6 +157,23 @@ def test_limits_remember_so_many_names_and_no_more(monkeypatch):
             with limits.trying(f"name-{number}", f"there-{number}"):
                 pass
         assert len(limits.pairs) <= 12 and len(limits.addresses) <= 12 and limits.pairs["held", "there"][0] == 1
+
+
+def test_no_password_can_be_tried_at_another_door(hub, learners, said):
+    """JupyterHub makes a token for whoever sends a password in the request for it."""
+    learner = learners(1)
+    people.log_in(hub, learner.name, learner.password, "127.0.0.7")  # known to the hub
+    asked = len(ASKED.findall(said()))
+    for name, password in ((learner.name, learner.password), (learner.name, "guessed"), ("root", "x"), (["a"], {})):
+        body = {"auth": {"username": name, "password": password}}
+        answer = requests.post(f"{hub.address}/hub/api/users/{learner.name}/tokens", json=body, timeout=60)
+        assert answer.status_code == 403 and "token" not in answer.json(), answer.text
+    assert len(ASKED.findall(said())) == asked, "PAM was asked"
+
+
+def test_a_password_longer_than_any_is_not_computed_with(hub, learners, said):
+    refused(hub, learners(1).name, "x" * 80_000, address="127.0.0.8")
+    assert not ASKED.findall(said()), "PAM was asked"
 
 
 FORGED = """

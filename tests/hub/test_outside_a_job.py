@@ -273,6 +273,20 @@ def test_without_settings_of_the_learners_the_hubs_own_hold(hub, learners):
     assert requests.get(f"{learner.url}/git-pull/api", headers=learner.headers(), params=asked, timeout=60).status_code == 403
 
 
+def test_what_lies_in_place_of_a_servers_log_and_socket_keeps_no_server_from_starting(hub, learners):
+    """Their learner may lay anything there; root takes it away, and follows no link."""
+    learner = learners(1)
+    learner.start(gpus=0)
+    folder, kept = hub.folder / "run" / learner.name, learner.write("kept/file", "whole")
+    hub.admin.stop(learner.name)
+    lay = f"cd {folder} && rm -rf server.* && mkdir server.log && ln -s {kept.parent} server.log/link && mkdir server.sock"
+    for more in ("mkfifo server.log.1", f"ln -s {kept.parent} server.log.1"):
+        assert learner.as_user("sh", "-c", f"{lay} && {more}").returncode == 0
+        learner.start(gpus=0)
+        hub.admin.stop(learner.name)
+    assert kept.read_text() == "whole"
+
+
 PRINTS = """
 import os
 with open(f"/proc/{os.getppid()}/fd/1", "w") as said:

@@ -266,6 +266,16 @@ def logged_in(hub, learner):
     return session
 
 
+def test_a_link_starts_no_server(hub, everyone):
+    """A page of another site may lead a browser to any link of the hub's; JupyterHub starts what a link asks for."""
+    learner = everyone(3)
+    session = logged_in(hub, learner)
+    for link in ("/hub/spawn?gpus=4&hours=12", f"/hub/spawn/{learner.name}?gpus=1", "/hub/spawn?settings=clean&next=/hub/home"):
+        page = session.get(f"{hub.address}{link}", timeout=60)
+        assert "Choose your server" in page.text and "a link cannot choose" in page.text, (link, page.url)
+        assert not hub.admin.job(learner.name) and not hub.admin.server(learner.name).get("pending"), link
+
+
 @pytest.mark.cut
 def test_a_forged_request_is_refused(hub, pair):
     victim, attacker, theirs, known = pair
@@ -570,6 +580,24 @@ def test_a_large_request_is_refused_and_a_long_value_fills_no_log(hub, everyone)
         requests.get(f"{hub.address}/hub/spawn?gpus={'q' * 15_000}", timeout=30)
     assert grew() < 400_000, grew()
     assert requests.get(f"{hub.address}/hub/api/", timeout=30).status_code == 200
+
+
+def test_a_learner_keeps_so_many_tokens_with_short_notes(hub, everyone):
+    from bounds import NOTE, TOKENS
+
+    learner, grew = everyone(3), grown(hub)
+    hub.admin.ask("POST", f"users/{learner.name}")
+    asked = {"headers": learner.headers(), "timeout": 60}
+    url = f"{hub.address}/hub/api/users/{learner.name}/tokens"
+    answer = requests.post(url, json={"note": "n" * 50_000}, **asked)
+    assert answer.status_code == 400 and str(NOTE) in answer.json()["message"], answer.text
+    codes = [requests.post(url, json={"note": "n" * NOTE}, **asked).status_code for _ in range(TOKENS + 20)]
+    refused = codes.index(403)
+    assert TOKENS - 10 < refused <= TOKENS and set(codes[:refused]) == {201} and set(codes[refused:]) == {403}, codes
+    assert grew() < 400_000, grew()
+    learner.start(gpus=0)  # which makes tokens itself
+    assert "learner" in logged_in(hub, learner).get(f"{hub.address}/hub/home", timeout=30).text
+    hub.admin.stop(learner.name)
 
 
 HELD = """
