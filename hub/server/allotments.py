@@ -20,6 +20,7 @@ from jupyterhub.utils import maybe_future
 from machine import node_in
 from members import account_in
 from queue_place import ASK, spoken, tell_free, tell_place
+from tornado.web import HTTPError
 from traitlets import Float, Integer, List, Set, Unicode
 
 # --export=ALL: the variables that the hub gives to sbatch. If --export named them, slurmd would add those of a login shell, which
@@ -133,8 +134,8 @@ class Allotment(SlurmSpawner):
         self.folder.mkdir(mode=0o700, exist_ok=True)
         shutil.chown(self.folder, learner.pw_uid, self.proxy_group)
         self.folder.chmod(0o2710)
-        for name in ("server.sock", "server.log", "server.log.1"):
-            (self.folder / name).unlink(missing_ok=True)
+        for left in (self.folder / name for name in ("server.sock", "server.log", "server.log.1")):
+            shutil.rmtree(left) if left.is_dir() and not left.is_symlink() else left.unlink(missing_ok=True)
         self.end_file.unlink(missing_ok=True)
 
     # ------------------------------------------------------------ the page
@@ -153,6 +154,10 @@ class Allotment(SlurmSpawner):
 
     def options_from_form(self, form):
         return self.limits_here().checked(form)
+
+    def options_from_query(self, query):
+        """Another site's page can lead a learner's browser to a link. Raises HTTPError, and the page to choose says why."""
+        raise HTTPError(400, "a link cannot choose for you: choose on this page")
 
     # ------------------------------------------------------------ the job
 
@@ -281,7 +286,9 @@ class Allotment(SlurmSpawner):
         with contextlib.suppress(RuntimeError):  # Slurm forgets a job after a minute
             state = "".join(re.findall(r"JobState=(\w+)", await self.run_command(f"scontrol show job {job}"))[:1])
         why = why_ended(state, await self.last_words(lines=40))
-        self.end_file.write_text(f"Your last server ended on {time.strftime('%d %B at %H:%M')}: {why}")
+        with contextlib.suppress(OSError):  # the hub's own disk is full: the job's end is noticed all the same
+            self.end_file.parent.mkdir(mode=0o700, exist_ok=True)
+            self.end_file.write_text(f"Your last server ended on {time.strftime('%d %B at %H:%M')}: {why}")
 
     async def poll(self):
         """Also asked by a hub that was started anew. It cannot go on waiting for a job: one in the queue leaves it at once."""
