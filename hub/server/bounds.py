@@ -12,7 +12,7 @@ from tornado import httpserver
 from tornado.web import HTTPError
 
 BODY = 100_000  # bytes; the longest that the hub's own pages send are lists of names
-HEADER = 16_384  # bytes, as Node has it in the proxy
+HEADER = 20_000  # bytes: as many as Node takes in the proxy, and what the proxy adds
 SECONDS = 30  # for the lines before a body, and as many for the body
 CONNECTIONS = 100  # of one user, or of one address, who is not the proxy
 LETTERS = 4000  # of one entry in the log

@@ -29,6 +29,14 @@ def account_in(username, groups):
     return None
 
 
+async def has_no_password(username):
+    """Whether this system's own list has the account with an empty password: PAM then takes any."""
+    asked = ["passwd", "--status", username]
+    told = await asyncio.create_subprocess_exec(*asked, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL)
+    said, _ = await told.communicate()
+    return said.split()[1:2] == [b"NP"]
+
+
 class Members(PAMAuthenticator):
     """Ask PAM about members of the groups alone: nobody tries the password of root, or of another user, by the hub's form."""
 
@@ -51,7 +59,10 @@ class Members(PAMAuthenticator):
         with self.limits.trying(name, address) as tried:
             groups = self.allowed_groups | self.admin_groups | self.assistant_groups
             known = account_in(name, groups) is not None and len(data.get("password", "")) <= LONGEST
-            if known and await super().authenticate(handler, {**data, "username": name}):
+            let_in = known and await super().authenticate(handler, {**data, "username": name})
+            if let_in and await has_no_password(name):
+                self.log.warning("%s has no password, by which anybody would get in: set one", name)
+            elif let_in:
                 tried.succeeded()
                 return {"name": name, "groups": [ASSISTANTS] if account_in(name, self.assistant_groups) else []}
             if not known:

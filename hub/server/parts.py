@@ -102,9 +102,8 @@ class Accounts:
             if done.returncode:
                 self.left.add(command[-1])
                 print(f"{' '.join(command)} failed, do it yourself: {done.stderr.strip()}", file=sys.stderr)
-        with _turn():
-            for path, text in self.kept.items():
-                path.unlink(missing_ok=True) if text is None else path.write_bytes(text)
+        for path, text in self.kept.items():
+            path.unlink(missing_ok=True) if text is None else path.write_bytes(text)
 
     def _remove_files(self, numbers):
         """What these users, or their submissions' strangers, have left where all may write: the next user may get their number."""
@@ -124,10 +123,14 @@ class Accounts:
         Who asks for one name at the same moment gets it twice: useradd looks before it locks.
         """
         files = [Path("/etc/passwd"), Path("/etc/group")]
-        with _turn():
+        turn = os.open("/etc", os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            fcntl.flock(turn, fcntl.LOCK_EX)
             taken = {line.split(":")[0] for file in files for line in file.read_text().splitlines()}
             name = next(name for number in itertools.count(1) if (name := f"{stem}-{number}") not in taken)
             done = subprocess.run([*command, name], capture_output=True, text=True)
+        finally:
+            os.close(turn)
         if done.returncode:
             raise RuntimeError(f"{command[0]} could not make {name}: {done.stderr.strip()}")
         return name
@@ -143,17 +146,6 @@ def _remove_below(place, is_theirs):
                     shutil.rmtree(entry.path) if stat.S_ISDIR(about.st_mode) else os.unlink(entry.path)
                 elif stat.S_ISDIR(about.st_mode) and about.st_mode & stat.S_IWOTH:
                     _remove_below(entry.path, is_theirs)
-
-
-@contextlib.contextmanager
-def _turn():
-    """One hub at a time reads and changes the system's accounts."""
-    turn = os.open("/etc", os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        fcntl.flock(turn, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(turn)
 
 
 class Hub:
@@ -176,15 +168,18 @@ class Hub:
         self.gpus = machine.find_gpus() if gpus is None else pretended
         self.cards = machine.find_cards() if gpus is None else [str(self.folder / "gpus" / "uverbs0")]
         self.accounts, self.leave = None, contextlib.ExitStack()
-        self.sockets = {"munge": "munge/socket", "hub": "sockets/hub.sock"}  # a part with one is waited for
+        self.munge = Path("/run") / self.name  # as on a server, where no learner's server sees it
+        self.sockets = {"munge": self.munge / "socket", "hub": "sockets/hub.sock"}  # a part with one is waited for
 
     # ------------------------------------------------------------ beginning and end
 
     def start(self):
         self.leave.enter_context(namespaces.leave())
-        for name, mode in dict(logs=0o700, controller=0o700, node=0o700, munge=0o755, homes=0o711, gpus=0o755).items():
+        for name, mode in dict(logs=0o700, controller=0o700, node=0o700, homes=0o711, gpus=0o755).items():
             (self.folder / name).mkdir()
             (self.folder / name).chmod(mode)
+        self.munge.mkdir(mode=0o755)
+        self.munge.chmod(0o755)
         if self.pretended:
             self._pretend_gpus()
         self.accounts = Accounts(self.folder / "homes")
@@ -211,7 +206,8 @@ class Hub:
         self.leave.close()
         if self.accounts:
             self.accounts.remove()
-        shutil.rmtree(self.folder, ignore_errors=True)
+        for folder in (self.folder, self.munge):
+            shutil.rmtree(folder, ignore_errors=True)
 
     def _end_jobs_left(self):
         """A job whose controller and node are gone goes on: whatever is in Slurm's control groups ends, and they go."""
@@ -278,7 +274,7 @@ class Hub:
         return part in self.parts and self.parts[part].poll() is None
 
     def _munge(self):
-        here = self.folder / "munge"
+        here = self.munge
         key = self.folder / "private" / "munge.key"
         if not key.exists():
             key.write_bytes(secrets.token_bytes(128))
@@ -354,7 +350,7 @@ class Hub:
             controller_port=self.slurm_ports[0],
             node_port=self.slurm_ports[1],
             slurm_user="root",
-            munge_socket=self.folder / "munge" / "socket",
+            munge_socket=self.munge / "socket",
             state=self.folder,
             logs=self.folder / "logs",
             programs=HERE,

@@ -110,7 +110,7 @@ def test_the_demo_says_where_and_as_whom_and_an_interrupt_leaves_nothing(demo):
     assert not [path for path, text in backups.items() for line in secret if line in text]
     assert not [path for path in left if path.parents[1].exists()]
     assert said.read_text().endswith("Ending servers, hub and Slurm, and removing the accounts.\n")
-    assert not folder.exists() and not list(processes_of(folder)) and not groups_of(hub)
+    assert not folder.exists() and not Path("/run", hub).exists() and not list(processes_of(folder)) and not groups_of(hub)
 
 
 # ------------------------------------------------------------ where none can run

@@ -171,6 +171,15 @@ def test_no_password_can_be_tried_at_another_door(hub, learners, said):
     assert len(ASKED.findall(said())) == asked, "PAM was asked"
 
 
+def test_an_account_without_a_password_is_nobodys(hub, learners):
+    learner = learners(6)
+    subprocess.run(["passwd", "--quiet", "--delete", learner.name], check=True)
+    refused(hub, learner.name, "", address="127.0.0.8")
+    refused(hub, learner.name, "guessed", address="127.0.0.8")
+    subprocess.run(["chpasswd"], input=f"{learner.name}:{learner.password}\n", text=True, check=True)
+    assert people.log_in(hub, learner.name, learner.password, "127.0.0.8")[1].status_code == 200
+
+
 def test_a_password_longer_than_any_is_not_computed_with(hub, learners, said):
     refused(hub, learners(1).name, "x" * 80_000, address="127.0.0.8")
     assert not ASKED.findall(said()), "PAM was asked"

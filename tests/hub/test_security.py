@@ -465,9 +465,11 @@ for path in {sorted(paths)!r}:
     mine = {
         path.removeprefix(f"{hub.folder}/") for path in answers if path.startswith(str(hub.folder)) and not path.startswith(own)
     }
-    assert {path.partition("/")[0] for path in mine} <= {"sockets", "munge", "node"}, (
-        answers
-    )  # Slurm's asks the kernel who is there
+    assert {path.partition("/")[0] for path in mine} <= {"sockets", "node"}, answers  # Slurm's asks the kernel who is there
+    assert attacker.as_user("munge", f"--socket={hub.munge / 'socket'}", "--no-input").returncode == 0, (
+        "then this shows nothing"
+    )
+    assert "No such file" in theirs(CONNECT.format(path=str(hub.munge / "socket")))
 
 
 def test_a_server_makes_no_namespace_and_gets_no_rights(hub, pair):
@@ -542,7 +544,7 @@ def test_anothers_job_can_be_neither_seen_nor_touched_through_slurm(hub, pair):
 
 def test_nobody_is_another_for_slurm(hub, pair):
     victim, attacker, theirs, known = pair
-    of_munge = f"--socket={hub.folder / 'munge' / 'socket'}"
+    of_munge = f"--socket={hub.munge / 'socket'}"
     for asked in ([], [f"--restrict-uid={victim.uid}"]):
         made = attacker.as_user("munge", of_munge, "--no-input", *asked)
         read = victim.as_user("unmunge", of_munge, "--keys=UID", input=made.stdout)
