@@ -92,7 +92,7 @@ class Limits:
         chosen = {}
         for name, (label, values) in self.choices().items():
             value = asked.get(name, values[0])
-            value = value[0] if isinstance(value, list) else value
+            value = value[0] if isinstance(value, list) and value else value
             if str(value) not in map(str, values):
                 raise ValueError(
                     f"{label}: {repr(value)[:60]} was asked for, and this server offers {', '.join(map(str, values))}."

@@ -116,7 +116,7 @@ def test_sixteen_ranks_on_two_nodes_from_a_learners_server(cluster, learner, oth
         told = next(each["message"] for each in cluster.admin.progress(other.name) if "queue" in each.get("message", ""))
         assert told.startswith("In the queue: place 1 of 1. You asked for 1 GPU; 4 of 4 are free."), told
     cluster.admin.stop(learner.name)
-    ended = Path(learner.home, ".ringtree-hub", "server.log").read_text()
+    ended = (cluster.folder / "run" / learner.name / "server.log").read_text()
     assert "received signal 15, stopping" in ended, ended  # by itself: its kernels are stopped, and its folder removed
     wait_for(lambda: not cluster.admin.job(learner.name), "the ranks to end with the server that they belong to", 60)
     wait_for(other.ready, "the other to get a server, once a node is free")
