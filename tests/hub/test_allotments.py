@@ -127,7 +127,7 @@ def test_idle_and_overdue_servers_end_and_their_gpus_go_to_who_waits(hub, chromi
     """Idle is also who has JupyterLab open, and ranks that wait."""
     idle, overdue, waiting = learners(1), learners(2), learners(3)
     try:
-        hub.settings["RINGTREE_HUB_IDLE_SECONDS"] = "15"
+        hub.settings["RINGTREE_HUB_IDLE_SECONDS"] = "40"
         again(hub, "hub")
         idle.start(gpus=2)
         hub.settings["RINGTREE_HUB_IDLE_SECONDS"] = "3600"
