@@ -8,6 +8,7 @@ from pathlib import Path
 
 import nbformat
 import people
+import pytest
 import requests
 
 HUB = Path(os.environ.get("RINGTREE_HUB", "hub"))
@@ -30,6 +31,7 @@ def answer(learner):
     shutil.copyfile(ANSWERED, theirs)  # the owner stays who it was
 
 
+@pytest.mark.cut
 def test_a_learner_logs_in_chooses_two_gpus_does_a_lab_and_logs_out(hub, chromium, learners):
     learner = learners(1)
     with people.at_the_hub(chromium, learner, hub.course_link()) as page:
