@@ -4,7 +4,7 @@
 
 Simulated, the rank's clock moves on by so much. Live, the work is done, or slept where there is none; a traced rank
 notes it; on an emulated link it lasts so long at least, as the messages there do. It is given no link: it goes by those
-that `emulate` and `traced` have made on this rank, of which `_links` and `_tracers` know.
+that `emulate` and `traced` have made on this rank, of which `_wires` and `_tracers` know.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["compute", "inside", "lasting", "noted_by"]
 
 _here = threading.local()  # .clock: (seconds, label) of the simulation that runs in this thread
 _refuse = []  # of the simulations that run in this process, the outermost first: what refuses a thread of a program's own
-_links = weakref.WeakSet()  # emulated ones: while one is in use, `compute` lasts as long as it says
+_wires = weakref.WeakSet()  # emulated ones: while one is in use, `compute` lasts as long as it says
 _tracers = []  # weak references, in the order in which they were made: the last that is in use notes the spans
 
 
@@ -47,7 +47,7 @@ def compute(seconds: float, label: str = "", work=None):
         _refuse[-1]()
     start = time.monotonic()
     result = work() if work is not None else None
-    if work is None or _links:
+    if work is None or _wires:
         time.sleep(max(0.0, start + seconds - time.monotonic()))
     tracer = next(filter(None, (each() for each in reversed(_tracers))), None)
     if tracer is not None:
@@ -75,6 +75,6 @@ def noted_by(tracer) -> None:
     _tracers[:] = [*(each for each in _tracers if each() is not None), weakref.ref(tracer)]
 
 
-def lasting(link) -> None:
-    """From now on `compute` lasts as long as it says, until `link` is gone."""
-    _links.add(link)
+def lasting(wire) -> None:
+    """From now on `compute` lasts as long as it says, until `wire` is gone."""
+    _wires.add(wire)

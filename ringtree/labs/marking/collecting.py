@@ -1,6 +1,6 @@
 """For nbgrader's exchange: of what learners have put there, their own notebooks' code is taken over, and nothing else.
 
-nbgrader's own `collect` follows links, so that a submission may have the teacher's files copied into it, which feedback
+nbgrader's own `collect` follows symbolic links, so that a submission may have the teacher's files copied into it, which feedback
 then gives away; it takes a submission for whoever its name says; and one bad name keeps it from collecting any.
 """
 
@@ -135,7 +135,7 @@ def _sees_all_users():
 
 @contextmanager
 def _opened(name, flags=0, folder=None):
-    """A file's descriptor. A link is an error, and a pipe does not hold whoever opens it."""
+    """A file's descriptor. A symbolic link is an error, and a pipe does not hold whoever opens it."""
     descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | flags, dir_fd=folder)
     try:
         yield descriptor
