@@ -52,14 +52,6 @@ def test_ping_pong_gives_plain_rows_on_rank_zero():
         assert 0 < row["min"] <= row["median"] and row["first"] > 0
 
 
-def test_columns_of_rows():
-    rows = [{"bytes": 1, "min": 0.5}, {"bytes": 2, "min": 0.75}]
-    assert measure.column(rows, "min") == [0.5, 0.75]
-    assert measure.column([], "min") == []
-    with pytest.raises(UsageError, match="bytes, min"):
-        measure.column(rows, "mean")
-
-
 # ---------------------------------------------------------------- order statistics
 
 
