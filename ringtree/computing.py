@@ -32,7 +32,7 @@ def compute(seconds: float, label: str = "", work=None):
     simulation. Live it is called, and without one the rank sleeps for `seconds`. While a link that `ringtree.emulate` made is
     in use on this rank, it lasts `seconds` at least. What `ringtree.traced` made last, of all that is in use, notes the span.
 
-    Returns what `work` returns, None where it is not called. Raises UsageError for seconds that are no number from 0 on,
+    Returns what `work` returns, None where it is not called. Raises UsageError for seconds that are not a number from 0 on,
     and for work that cannot be called.
     """
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not (math.isfinite(seconds) and seconds >= 0):

@@ -135,7 +135,7 @@ WRONG = {
             STEPS.replace("    step", "    along = len(shape) - 1 - along\n    step"),
             "rank 0 is in the group",
         ),
-        "always neighbours": (
+        "always neighbors": (
             "import math\ndef groups(shape, along):\n    n, k = math.prod(shape), shape[along]\n    return [list(range(i, i + k)) for i in range(0, n, k)]",
             "a grid of 2 × 2, along edge 0: rank 0 is in the group .0, 1., and should be in .0, 2.",
         ),

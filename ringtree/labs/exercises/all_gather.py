@@ -34,7 +34,7 @@ def _others_shards(case):
 
 
 def only_to_the_right(run):
-    """Complains where a message goes to a rank that is not the right neighbour."""
+    """Complains where a message goes to a rank that is not the right neighbor."""
     for each in run.trace:
         right = (each.src + 1) % run.case.size
         if each.dst != right:
@@ -54,7 +54,7 @@ RING_LEVELS = (
     ),
 )
 RING_HINTS = (
-    "In the first step a rank has only its own shard to send. What has it new in the second step, that its right neighbour "
+    "In the first step a rank has only its own shard to send. What has it new in the second step, that its right neighbor "
     "has not?",
     "In step s = 0, 1, …, p − 2 rank r sends shard r − s to its right and receives shard r − s − 1 from its left, all modulo p.",
     "Make room for all, `whole = shard.new_empty(size * len(shard))`, and `shards = whole.view(size, -1)`; put your own into "
@@ -70,7 +70,7 @@ def _rounds(case):
 
 
 def _rounds_by_doubling(case):
-    """Two more where p is no power of two: some ranks hand in first, and get all of it at the end."""
+    """Two more where p is not a power of two: some ranks hand in first, and get all of it at the end."""
     return _rounds(case) + 2 * (case.size & (case.size - 1) > 0)
 
 

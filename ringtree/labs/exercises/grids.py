@@ -63,7 +63,7 @@ def groups_questions():
 
 GROUPS_HINTS = (
     "Two ranks are in one group along an edge if their places differ in that edge alone. How far apart are the numbers of "
-    "two neighbours along the last edge? Along the one before it?",
+    "two neighbors along the last edge? Along the one before it?",
     "The step along an edge is the product of all lengths after it: `step = math.prod(shape[along + 1:])`. A group is "
     "first, first + step, first + 2·step, … Which ranks are first?",
     "Rank r has the place `r // step % shape[along]` on this edge. The firsts are those with place 0. Or let torch do it: "

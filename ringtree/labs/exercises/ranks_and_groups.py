@@ -1,4 +1,4 @@
-"""Lab of chapter 1, "Ranks and groups": groups of a tensor × data × pipeline layout, a mean in each, neighbours on a grid."""
+"""Lab of chapter 1, "Ranks and groups": groups of a tensor × data × pipeline layout, a mean in each, neighbors on a grid."""
 
 import itertools
 
@@ -169,7 +169,7 @@ GROUP_MEAN_HINTS = (
 )
 
 
-# ---------------------------------------------------------------- neighbours on a grid
+# ---------------------------------------------------------------- neighbors on a grid
 
 GRIDS = (1, 2), (2, 1), (1, 3), (2, 2), (2, 3), (3, 2), (4, 2), (3, 3), (1, 1), (4, 1), (2, 2)
 
@@ -193,13 +193,13 @@ def _bordered(rows, columns):
 
 
 def _one(world, top, left, high, wide):
-    """A rank's tile with a border of one; the corners, which no neighbour of four knows, are zero."""
+    """A rank's tile with a border of one; the corners, which no neighbor of four knows, are zero."""
     tile = world[top : top + high + 2, left : left + wide + 2].clone()
     tile[:: high + 1, :: wide + 1] = 0
     return tile
 
 
-def _most_neighbours(case):
+def _most_neighbors(case):
     columns = case.options["columns"]
     rows = case.size // columns
     return min(rows - 1, 2) + min(columns - 1, 2)
@@ -213,7 +213,7 @@ def _one_message_a_side(run):
     }
     sent = [(each.src, each.dst) for each in run.trace]
     for pair in sorted({tuple(sorted(each)) for each in sent} - sides):
-        strangers = f"ranks {pair[0]} and {pair[1]} are no neighbours on a grid of {columns} columns"
+        strangers = f"ranks {pair[0]} and {pair[1]} are not neighbors on a grid of {columns} columns"
         return f"{strangers}, and there was a message between them"
     for one, other in sorted(sides):
         for src, dst in ((one, other), (other, one)):
@@ -232,8 +232,8 @@ HALO_LEVELS = (
     Level("within the target", (limits.rounds(lambda case: 4),)),
     Level(
         "at the bound",
-        (limits.rounds(_most_neighbours),),
-        "As many rounds as the rank in the middle has neighbours: its one port sends one message at a time.",
+        (limits.rounds(_most_neighbors),),
+        "As many rounds as the rank in the middle has neighbors: its one port sends one message at a time.",
     ),
 )
 HALO_HINTS = (
@@ -241,7 +241,7 @@ HALO_HINTS = (
     "rank + 1. Which of them does a rank at an edge of the grid not have?",
     "A column of a tensor does not lie in one piece of memory, and a message must: send x[:, 0].contiguous(), receive into a "
     "tensor of its own, and copy that into the border after the wait.",
-    "Put all sends and receives into one list, for those neighbours that there are, and the list into one "
+    "Put all sends and receives into one list, for those neighbors that there are, and the list into one "
     "batch_isend_irecv. For few rounds let all ranks hand them over in the same order of directions: what goes right is received "
     "from the left.",
 )

@@ -96,11 +96,11 @@ class CollectOwn(ExchangeCollect):
         try:
             parse_utc(told["time"])
         except ValueError:
-            raise Refused(f"{told['time']} is no time") from None
+            raise Refused(f"{told['time']} is not a time") from None
         with _opened(path, os.O_DIRECTORY) as folder:
             owner = os.fstat(folder).st_uid
             if _name_of(owner) != told["who"]:
-                raise Refused(f"it says that it is of {told['who']}, and is {_name_of(owner)}'s")
+                raise Refused(f"it claims to come from {told['who']}, but belongs to {_name_of(owner)}")
             yield TIME, told["time"].encode()
             secret = _content(folder, SECRET, owner, 1000)
             if not re.fullmatch(rb"[0-9a-f]{32,}", secret):
@@ -147,7 +147,7 @@ def _content(folder, name, owner, most):
     with _opened(name, folder=folder) as file:
         about = os.fstat(file)
         if not stat.S_ISREG(about.st_mode) or about.st_uid != owner:
-            raise Refused(f"its {name} is no file of {_name_of(owner)}'s")
+            raise Refused(f"its {name} is not a file of {_name_of(owner)}'s")
         if about.st_size <= most:  # thousands that are too large cost no reading
             with os.fdopen(os.dup(file), "rb") as text:
                 data = text.read(most + 1)
