@@ -52,7 +52,7 @@ def open(name, ranks, timeout=10.0, namespace=None):
     Raises UsageError where there is no such lab, or too few ranks for it.
     """
     if name not in (labs := names()):
-        raise UsageError(f"there is no lab called {name!r}; give one of {', '.join(labs)}")
+        raise UsageError(f"there is no lab called {name!r}: give one of {', '.join(labs)}")
     if (given := getattr(ranks, "size", repr(ranks))) != NEEDED:
         raise UsageError(f"this lab needs {NEEDED} ranks and was given {given}: run `ranks = ringtree.start({NEEDED})`")
     shell = get_ipython()
