@@ -80,14 +80,6 @@ def _one_way(sent, got, rank, device, dist):
     return (time.perf_counter() - started) / 2
 
 
-@takes(rows=several("the rows that ping_pong returned"))
-def column(rows, name: str) -> list:
-    """One column of a list of rows, for instance `column(rows, "median")`."""
-    if rows and name not in rows[0]:
-        raise UsageError(f"there is no column {name!r}: give one of {', '.join(rows[0])}")
-    return [row[name] for row in rows]
-
-
 def _finish(device) -> None:
     """Wait until the device has done what it was given: on a GPU, send and recv return before that."""
     if device.type == "cuda":

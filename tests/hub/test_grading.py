@@ -302,12 +302,12 @@ chmod -R a+rX .
 """
 REFUSED = {
     "link": "Too many levels of symbolic links",
-    "pipe": "is no file of",
+    "pipe": "is not a file of",
     "large": "has more than 10000000 bytes",
-    "time": "is no time",
+    "time": "is not a time",
     "secret": "is not as `nbgrader submit` writes it",
     "empty": "it has none of deadlock-clinic.ipynb",
-    "forged": "it says that it is of",
+    "forged": "it claims to come from",
 }
 
 

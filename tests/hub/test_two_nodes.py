@@ -136,7 +136,7 @@ def test_who_waits_is_told_and_an_interrupt_takes_the_job_out(cluster, learner, 
         waiting = "waiting until enough is free|it waits, or, where Slurm keeps accounts"  # the second of Slurm 23.11, which keeps none
         assert re.match(rf"Slurm's job \d+ is in the queue: ({waiting})", told), told
         waits.send_signal(signal.SIGINT)
-        assert "taken out of the queue; ringtree.start asks for it anew" in waits.stdout.read()
+        assert "taken out of the queue: call ringtree.start to ask for it again" in waits.stdout.read()
         wait_for(lambda: not cluster.admin.job(learner.name), "the job to leave the queue", 10)
     finally:
         cluster.slurm("scancel", f"--user={other.name}")

@@ -318,7 +318,7 @@ def test_the_room_is_light_until_a_lab_is_opened():
 
 
 def test_opening_a_lab(opened):
-    with pytest.raises(UsageError, match="no lab called 'clinic'; these there are: .*deadlock-clinic"):
+    with pytest.raises(UsageError, match="no lab called 'clinic': give one of .*deadlock-clinic"):
         opened("clinic")
     lab = opened("deadlock-clinic")
     with pytest.raises(UsageError, match="nothing called 'shft'; it has shift, hand_out"):

@@ -110,7 +110,6 @@ CALLS = {
     logs.read: (dict(source="x"), dict(source=[3, "nowhere.log"], ranks=WHOLE, collective=WORD)),
     logs.read_all: (dict(source="x"), dict(source=[3, "nowhere.log"], ranks=WHOLE, collective=WORD)),
     measure.bus_factor: (dict(collective="all_reduce", ranks=4), dict(collective=WORD, ranks=WHOLE)),
-    measure.column: (dict(rows=[{"a": 1}], name="a"), dict(rows=LIST, name=["nope", 3])),
     measure.compare: (dict(tables={"a": TABLE, "b": TABLE}), dict(tables=LIST)),
     measure.median_interval: (dict(times=[1.0]), dict(times=[3, "nope", []])),
     measure.ping_pong: ({}, dict(sizes=[[], [0], 3], repeats=WHOLE, warmup=WHOLE)),

@@ -203,7 +203,7 @@ WRONG = {
             STEPS.replace("    step", "    along = len(shape) - 1 - along\n    step"),
             "rank 0 is in the group",
         ),
-        "always neighbours": (
+        "always neighbors": (
             "import math\ndef groups(shape, along):\n    n, k = math.prod(shape), shape[along]\n    return [list(range(i, i + k)) for i in range(0, n, k)]",
             "a grid of 2 × 2, along edge 0: rank 0 is in the group .0, 1., and should be in .0, 2.",
         ),
@@ -275,7 +275,7 @@ WRONG = {
         "not in one piece": (HALO.replace("edge.contiguous()", "edge"), "contiguous"),
         "a step too far in a row": (
             HALO.replace("and 0 <= to[1] < columns", "").replace("and 0 <= source[1] < columns", ""),
-            "wants to receive from rank -1|are no neighbours",
+            "wants to receive from rank -1|are no neighbors",
         ),
         "no waiting": (HALO.replace("work.wait()", "pass"), "may not have arrived|wait"),
         "only to the right and below": (
@@ -294,7 +294,7 @@ WRONG = {
                 "    def swap",
                 "    if size > 1 and rank < 2:\n        for work in dist.batch_isend_irecv([dist.P2POp(dist.isend, x[0].contiguous(), 1 - rank), dist.P2POp(dist.irecv, torch.empty_like(x[0].contiguous()), 1 - rank)]):\n            work.wait()\n    def swap",
             ),
-            "rank 0 sent rank 1 2 messages: one was wanted|are no neighbours",
+            "rank 0 sent rank 1 2 messages: one was wanted|are no neighbors",
         ),
         "corners too": (HALO.replace("    return out", "    out[0, 0] = out[0, 1]\n    return out"), "rank . returned"),
         "one direction after the other": (HALO, "Not yet at the bound: on 2 ranks, .*2 rounds, where 1 is enough"),
@@ -343,7 +343,7 @@ def other""",
                 "    def swap",
                 "    if rows == columns == 2:\n        for work in dist.batch_isend_irecv([dist.P2POp(dist.isend, x.new_empty(0), 3 - rank), dist.P2POp(dist.irecv, x.new_empty(0), 3 - rank)]):\n            work.wait()\n    def swap",
             ),
-            "ranks 0 and 3 are no neighbours on a grid of 2 columns, and there was a message between them",
+            "ranks 0 and 3 are no neighbors on a grid of 2 columns, and there was a message between them",
         ),
     },
     "grid_all_reduce": {

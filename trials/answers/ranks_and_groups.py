@@ -112,7 +112,7 @@ WRONG = {
             MEAN.replace("return x.clone()", "return torch.zeros_like(x)"),
             r"with nobody to share with rank 3: rank . returned|rank . returned|rank . returned",
         ),
-        "neighbours in pairs": (
+        "neighbors in pairs": (
             MEAN.replace("made = [", "groups = [[r, r + 1] for r in range(0, dist.get_world_size() - 1, 2)]\n    made = ["),
             "rank . returned|rank . returned",
         ),

@@ -83,7 +83,7 @@ def _rounds(case):
 
 
 def _rounds_by_doubling(case):
-    """Two more where p is no power of two: some ranks hand in first, and get all of it at the end."""
+    """Two more where p is not a power of two: some ranks hand in first, and get all of it at the end."""
     return _rounds(case) + 2 * (case.size & (case.size - 1) > 0)
 
 

@@ -65,7 +65,7 @@ def groups_questions():
 
 GROUPS_HINTS = (
     "Two ranks are in one group along an edge if their places differ in that edge alone. How far apart are the numbers of "
-    "two neighbours along the last edge? Along the one before it?",
+    "two neighbors along the last edge? Along the one before it?",
     "The step along an edge is the product of all lengths after it: `step = math.prod(shape[along + 1:])`. A group is "
     "first, first + step, first + 2·step, … Which ranks are first?",
     "Rank r has the place `r // step % shape[along]` on this edge. The firsts are those with place 0. Or let torch do it: "
@@ -135,7 +135,7 @@ GROUPS_OF_HINTS = (
 )
 
 
-# ---------------------------------------------------------------- neighbours on a grid
+# ---------------------------------------------------------------- neighbors on a grid
 
 TILES = (1, 2), (2, 1), (1, 3), (2, 2), (2, 3), (3, 2), (4, 2), (3, 3), (1, 1), (4, 1), (2, 2)
 
@@ -159,13 +159,13 @@ def _bordered(rows, columns):
 
 
 def _one(world, top, left, high, wide):
-    """A rank's tile with a border of one; the corners, which no neighbour of four knows, are zero."""
+    """A rank's tile with a border of one; the corners, which no neighbor of four knows, are zero."""
     tile = world[top : top + high + 2, left : left + wide + 2].clone()
     tile[:: high + 1, :: wide + 1] = 0
     return tile
 
 
-def _most_neighbours(case):
+def _most_neighbors(case):
     columns = case.options["columns"]
     rows = case.size // columns
     return min(rows - 1, 2) + min(columns - 1, 2)
@@ -179,7 +179,7 @@ def _one_message_a_side(run):
     }
     sent = [(each.src, each.dst) for each in run.trace]
     for pair in sorted({tuple(sorted(each)) for each in sent} - sides):
-        strangers = f"ranks {pair[0]} and {pair[1]} are no neighbours on a grid of {columns} columns"
+        strangers = f"ranks {pair[0]} and {pair[1]} are no neighbors on a grid of {columns} columns"
         return f"{strangers}, and there was a message between them"
     for one, other in sorted(sides):
         for src, dst in ((one, other), (other, one)):
@@ -195,11 +195,12 @@ def _one_message_a_side(run):
 
 
 HALO_LEVELS = (
-    Level("within the target", (limits.rounds(lambda case: 4),)),
+    Level("within the target", (limits.rounds(lambda case: 6),)),
     Level(
         "at the bound",
-        (limits.rounds(_most_neighbours),),
-        "As many rounds as the rank in the middle has neighbours: its one port sends one message at a time.",
+        (limits.rounds(lambda case: _most_neighbors(case) + 1),),
+        "As many rounds as the rank in the middle has neighbors, for its one port sends one message at a time, and at most one "
+        "more, where a rank at the edge is a message ahead of the others.",
     ),
 )
 HALO_HINTS = (
@@ -207,7 +208,7 @@ HALO_HINTS = (
     "rank + 1. Which of them does a rank at an edge of the grid not have?",
     "A column of a tensor does not lie in one piece of memory, and a message must: send x[:, 0].contiguous(), receive into a "
     "tensor of its own, and copy that into the border after the wait.",
-    "Put all sends and receives into one list, for those neighbours that there are, and the list into one "
+    "Put all sends and receives into one list, for those neighbors that there are, and the list into one "
     "batch_isend_irecv. For few rounds let all ranks hand them over in the same order of directions: what goes right is received "
     "from the left.",
 )
@@ -312,7 +313,7 @@ def node_cases():
 
 ON_NODES = "on 2 nodes of 4 ranks"
 NODE_LEVELS = (
-    Level("within the target", (limits.seconds(ON_NODES, 0.5, "ring_all_reduce", 4 * LARGE),)),
+    Level("within the target", (limits.seconds(ON_NODES, 0.5, "ring_all_reduce", 4 * LARGE, lambda case: {"cards": "one"}),)),
     Level(
         "at the bound",
         (limits.seconds(ON_NODES, 1.02, "hierarchical_ring_all_reduce", 4 * LARGE, lambda case: {"ranks_per_node": 4}),),

@@ -323,7 +323,7 @@ STEP_HINTS = (
     "both, send y.detach() on. Backward: get the gradient of y (none on the last rank: there y is the loss), call "
     "y.backward(gradient), send x.grad back. What came from another rank needs x.requires_grad_().",
     "Take the actions in the order of 1F1B. After each, put into one batch_isend_irecv what came out of it, and what the next "
-    "one needs. Neighbours then send and receive in the same batch. The losses are divided by the number of micro-batches.",
+    "one needs. Neighbors then send and receive in the same batch. The losses are divided by the number of micro-batches.",
     'For action k of ("F" or "B", i): `needs(k)` is the rank before for F, the rank behind for B, or none at the ends; `gives(k)` '
     "the other one. Before the first action receive what it needs; after action k send to gives(k) and receive from needs(k + 1), "
     "into `torch.empty_like(like)`. An empty list makes no batch.",

@@ -66,7 +66,7 @@ GROUP_MEAN_HINTS = (
 )
 
 
-# ---------------------------------------------------------------- neighbours in a row
+# ---------------------------------------------------------------- neighbors in a row
 
 ROWS = (2, 1), (3, 2), (1, 3), (4, 3), (5, 2), (8, 1), (4, 4)  # ranks, numbers of each
 
@@ -84,7 +84,7 @@ def _with_edges(given):
 
 
 def _one_number_a_side(run):
-    """Complains unless every rank sent each neighbour one message, of one number, and nobody else any."""
+    """Complains unless every rank sent each neighbor one message, of one number, and nobody else any."""
     number = run.case.given[0][0].element_size()
     for rank in range(run.case.size):
         sent = [each for each in run.trace if each.src == rank]

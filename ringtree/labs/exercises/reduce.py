@@ -128,7 +128,7 @@ ORDERED_LEVELS = (
 ORDERED_HINTS = (
     "Brackets may be set as you like, so a tree is allowed. But what two ranks put together must stand side by side: a group of "
     "a tree has to be ranks first, first + 1, … without a gap.",
-    "Take the tree of the broadcast in halves, and walk it from the leaves. The two halves of a step are neighbours. The one "
+    "Take the tree of the broadcast in halves, and walk it from the leaves. The two halves of a step are neighbors. The one "
     "with the lower ranks is the left one, whichever of the two goes on.",
     "On the receiver: `mine = combine(mine, got) if partner > rank else combine(got, mine)`. Between halves a comparison of the "
     "two ranks says which half is the lower. Counting from the root instead would turn the order.",

@@ -72,7 +72,10 @@ def cases_on_nodes():
 
 
 ON_NODES = (
-    Level("within the target", (limits.seconds("on these nodes", 0.75, "ring_all_reduce", 4 * LARGE),)),
+    Level(
+        "within the target",
+        (limits.seconds("on these nodes", 0.75, "ring_all_reduce", 4 * LARGE, lambda case: {"cards": "one"}),),
+    ),
     Level(
         "at the bound",
         (limits.seconds("on these nodes", 1.02, "multi_ring_all_reduce", 4 * LARGE, lambda case: {"ranks_per_node": 2}),),

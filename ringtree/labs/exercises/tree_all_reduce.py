@@ -107,7 +107,7 @@ HALVING_LEVELS = (
 HALVING_HINTS = (
     "First the powers of two. Partners at distance p/2, p/4, … 1 swap halves and add; then they go the same way back and swap "
     "what is finished. Keep a list of (partner, what I kept, what I gave away), and walk it backwards.",
-    "Now the ranks that are too many for a power of two. Let each of them send its whole vector to a neighbour at the start, "
+    "Now the ranks that are too many for a power of two. Let each of them send its whole vector to a neighbor at the start, "
     "who adds it, works for both, and sends the result back at the end. That is within the target. (A message alone goes "
     "into a batch of one: NCCL's first batch waits for all ranks, and none may come to it late because of a plain send.)",
     "At the bound nobody works for two: Bruck's reduce-scatter (chapter 9) and then Bruck's all-gather (chapter 8). With "
