@@ -310,7 +310,7 @@ WRONG = {
                 "        if ops:\n            for work in dist.batch_isend_irecv(ops):\n                work.wait()",
                 "        if out_to is not None:\n            dist.send(edge, out_to)",
             ),
-            "Not yet within the target: on . ranks, .* rounds, where 4 are enough",
+            "Not yet within the target: on . ranks, .* rounds, where 6 are enough",
         ),
         "built in": (
             "def halo(x, dist, columns):\n    all = [torch.empty_like(x) for _ in range(dist.get_world_size())]\n    dist.all_gather(all, x)\n    return x",
