@@ -198,9 +198,9 @@ HALO_LEVELS = (
     Level("within the target", (limits.rounds(lambda case: 6),)),
     Level(
         "at the bound",
-        (limits.rounds(lambda case: _most_neighbors(case) + 1),),
-        "As many rounds as the rank in the middle has neighbors, for its one port sends one message at a time, and at most one "
-        "more, where a rank at the edge is a message ahead of the others.",
+        (limits.rounds(lambda case: _most_neighbors(case) + (_most_neighbors(case) > 2)),),
+        "As many rounds as the rank in the middle has neighbors, for its one port sends one message at a time, and of three or "
+        "four at most one more, where a rank at the edge is a message ahead of the others.",
     ),
 )
 HALO_HINTS = (
