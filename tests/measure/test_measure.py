@@ -52,6 +52,37 @@ def test_ping_pong_gives_plain_rows_on_rank_zero():
         assert 0 < row["min"] <= row["median"] and row["first"] > 0
 
 
+def queued(dist):
+    """On a GPU the round trips are queued; here they run one by one, over a link whose α is known."""
+    from ringtree.measure import messages
+
+    wire = ringtree.emulate(dist, Link(20e-3, 0.0))
+    if dist.get_rank() > 1:
+        return None
+    pair = messages._Pair(64, dist.get_rank(), torch.device("cpu"), wire)
+    pair.play(1)
+    return pair.queued(4), pair.row(0, 1)
+
+
+def test_what_a_queued_round_trip_adds_is_two_messages():
+    (each, row), (other, _), *_ = shared(SIZE).call(queued)
+    for seconds in (each, other):
+        assert seconds > 0.8 * 20e-3, "no message of an emulated link is early"
+    assert "queued" not in row, "on a CPU a call returns when its message is there"
+
+
+def ways_through(dist):
+    """The sizes of all messages of a ping-pong, in order."""
+    noted = ringtree.traced(dist)
+    measure.ping_pong([1, 2, 3], repeats=10, warmup=1, dist=noted)
+    return [message.nbytes for message in noted.notes.messages if message.src == 0]
+
+
+def test_sizes_are_gone_through_several_times():
+    sizes = shared(SIZE).call(ways_through)[0]
+    assert sizes == [1, 2, 3] + 5 * [1, 1, 2, 2, 3, 3]
+
+
 # ---------------------------------------------------------------- order statistics
 
 
