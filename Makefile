@@ -14,7 +14,7 @@
 # make hub-remove   undo all of it, save the homes
 # make hub-benchmark   twenty learners at once on a hub of their own: seconds, memory, what failed; as root (ARGS=--help)
 # make hub-demo   a whole JupyterHub with Slurm on loopback, with two accounts; as root (ARGS="--gpus 8": pretend eight)
-# make test-hub   everything that proves the hub: real Slurm, on one node and on two, real users, a real browser; as root
+# make test-hub   everything that proves the hub: real Slurm, on one node and on two, real users, a real browser; as root (CUT=1: a small cut)
 # make clean  remove what was built (`make distclean`: the environment too)
 
 PYTHON ?= python3

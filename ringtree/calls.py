@@ -69,7 +69,7 @@ class Asked:
     def refuse(self, rank: int, ranks) -> None:
         """Raise what torch.distributed raises, on any backend, for a call that cannot be meant; set `root` within the group.
 
-        rank: mine in the group; ranks: the group's. Raises TypeError for what is no tensor, ValueError for the rest.
+        rank: mine in the group; ranks: the group's. Raises TypeError for anything but a tensor, ValueError for the rest.
         """
         if type(self.async_op) is not bool:
             raise TypeError(f"{self.function} was given async_op={_short(self.async_op)}: give True or False")

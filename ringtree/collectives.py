@@ -204,7 +204,7 @@ def find(name, *, send_recv=False) -> Collective:
         known = [*NAMES, *([SEND_RECV.name] if send_recv else [])]
         near = difflib.get_close_matches(_spelled(name), known, n=1)
         raise UsageError(
-            f"{name!r} is no collective: {f'did you mean {near[0]}? G' if near else 'g'}ive one of {', '.join(known)}"
+            f"{name!r} is not a collective: {f'did you mean {near[0]}? G' if near else 'g'}ive one of {', '.join(known)}"
         )
     return row
 

@@ -4,7 +4,7 @@
 
 Simulated, the rank's clock moves on by so much. Live, the work is done, or slept where there is none; a traced rank
 notes it; on an emulated link it lasts so long at least, as the messages there do. It is given no link: it goes by those
-that `emulate` and `traced` have made on this rank, of which `_links` and `_tracers` know.
+that `emulate` and `traced` have made on this rank, of which `_wires` and `_tracers` know.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["compute", "inside", "lasting", "noted_by", "refusing"]
 
 _here = threading.local()  # .clock: (seconds, label) of the simulation that runs in this thread
 _refuse = []  # of the simulations that run in this process, the outermost first: what refuses a thread of a program's own
-_links = weakref.WeakSet()  # emulated ones: while one is in use, `compute` lasts as long as it says
+_wires = weakref.WeakSet()  # emulated ones: while one is in use, `compute` lasts as long as it says
 _tracers = []  # weak references, in the order in which they were made: the last that is in use notes the spans
 
 
@@ -32,7 +32,7 @@ def compute(seconds: float, label: str = "", work=None):
     simulation. Live it is called, and without one the rank sleeps for `seconds`. While a link that `ringtree.emulate` made is
     in use on this rank, it lasts `seconds` at least. What `ringtree.traced` made last, of all that is in use, notes the span.
 
-    Returns what `work` returns, None where it is not called. Raises UsageError for seconds that are no number from 0 on,
+    Returns what `work` returns, None where it is not called. Raises UsageError for seconds that are not a number from 0 on,
     and for work that cannot be called.
     """
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not (math.isfinite(seconds) and seconds >= 0):
@@ -47,7 +47,7 @@ def compute(seconds: float, label: str = "", work=None):
         _refuse[-1]()
     start = time.monotonic()
     result = work() if work is not None else None
-    if work is None or _links:
+    if work is None or _wires:
         time.sleep(max(0.0, start + seconds - time.monotonic()))
     tracer = next(filter(None, (each() for each in reversed(_tracers))), None)
     if tracer is not None:
@@ -81,6 +81,6 @@ def noted_by(tracer) -> None:
     _tracers[:] = [*(each for each in _tracers if each() is not None), weakref.ref(tracer)]
 
 
-def lasting(link) -> None:
-    """From now on `compute` lasts as long as it says, until `link` is gone."""
-    _links.add(link)
+def lasting(wire) -> None:
+    """From now on `compute` lasts as long as it says, until `wire` is gone."""
+    _wires.add(wire)

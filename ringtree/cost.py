@@ -82,7 +82,7 @@ class Link:
 
     def __str__(self) -> str:
         speed = f"{bytes_text(self.bandwidth)}/s" if self.beta else "any bandwidth"
-        gap = "" if self.is_textbook else f", gap {seconds_text(self.gap)}"
+        gap = "" if self.gap is None or self.is_textbook else f", gap {seconds_text(self.gap)}"
         return f"α {seconds_text(self.alpha)}, {speed}{gap}"
 
 

@@ -72,12 +72,12 @@ def parse(text, kind, name, types=None):
             skip_blank_lines=False,
         ).set_axis(list(records))
     except (pandas.errors.ParserError, ValueError) as error:
-        raise UsageError(f"{name} is no CSV that can be read ({error}): mend it, or write it again") from None
+        raise UsageError(f"{name} is not a CSV file that can be read ({error}): fix it, or write it again") from None
     counts = cells.notna().sum(axis=1)
     expected = counts.iloc[0]
     for line in counts.index[counts != expected]:
         raise UsageError(
-            f"{name}, line {line}: it has {counts[line]} cells, and there are {expected} columns: mend or leave out that line"
+            f"{name}, line {line}: it has {counts[line]} cells, and there are {expected} columns: fix or leave out that line"
         )
     rows = cells.iloc[1:]
     columns = {title: rows[at] for at, title in enumerate(cells.iloc[0, :expected])}
@@ -127,6 +127,6 @@ def _typed(words, column, dtype, name):
         try:
             values.append(None if word == "" and dtype != "int64" else read(word))
         except (ValueError, KeyError):
-            said = f"{word!r}, which it cannot be" if word else "missing"
-            raise UsageError(f"{name}, line {line}: {column} is {said}: expected {what}, mend or leave out that line") from None
+            said = f"{word!r}, which is not possible" if word else "missing"
+            raise UsageError(f"{name}, line {line}: {column} is {said}: expected {what}, fix or leave out that line") from None
     return pandas.Series(values, index=words.index, dtype=dtype)

@@ -1,4 +1,4 @@
-"""Minutes, needs and next stops: `python tools/routes.py` writes them to the chapters' heads and to pages in `book`.
+"""Minutes, needs, next stops and names: `python tools/routes.py` writes them to the chapters' heads and to pages in `book`.
 
 book/routes.yml names the routes. A chapter's minutes are computed from its words and its lines of code; a lab's are the ones
 that it prints. `tests/repository/test_routes.py` fails where something is out of date.
@@ -10,6 +10,7 @@ import itertools
 import re
 from pathlib import Path
 
+import core_names
 import nbformat
 import yaml
 
@@ -21,6 +22,7 @@ FOLDED = re.compile(r"```\{admonition\} [^\n]*\n:class: dropdown\n.*?\n```", re.
 SCRIPT = re.compile(r"```python\n# scripts/.*?\n```", re.DOTALL)
 HEAD = re.compile(r"\n\n\*\d+ minutes[.,] [^\n]*\*(?=\n\n|$)")
 LABS = ROOT / "book" / "labs.md"
+NAMES = ROOT / "book" / "names.md"
 BETWEEN = r"(?s)(<!-- {0} -->\n).*?(<!-- end of {0} -->)"
 
 
@@ -59,6 +61,11 @@ def is_further(cell):
 def core(path):
     """The cells of a chapter up to its heading Further; all where it has none."""
     return list(itertools.takewhile(lambda cell: not is_further(cell), notebook(path).cells))
+
+
+def has_core(path):
+    """Whether a chapter has a part called Further, and so a core. The first evening is all core."""
+    return path.name.startswith("00-") or any(map(is_further, notebook(path).cells))
 
 
 @functools.cache
@@ -166,6 +173,24 @@ def list_of_labs():
     return "\n".join(lines) + "\n"
 
 
+def first_uses():
+    """Return {name of ringtree: (where it is, chapter)} of all that the cores ask a reader to know, in their order."""
+    found = {}
+    for number, path in chapters().items():
+        if has_core(path):
+            for name, place in core_names.used(shown(core(path))).items():
+                found.setdefault(name, (place, number))
+    return found
+
+
+def list_of_names():
+    """The names of ringtree that the cores ask a reader to know, as a table."""
+    lines = ["| name | what it is or does | first in |", "|---|---|---|"]
+    for name, (place, number) in sorted(first_uses().items(), key=lambda item: item[0].lower()):
+        lines.append(f"| `{name}` | {core_names.what_it_does(*place)} | {link(number, NAMES)} |")
+    return "\n".join(lines) + "\n"
+
+
 def written(name, made, text):
     """A page with what stands between two comments of this name made anew."""
     return re.sub(BETWEEN.format(name), lambda match: f"{match[1]}{made}{match[2]}", text)
@@ -183,6 +208,7 @@ def wanted():
         text = page.read_text(encoding="utf-8")
         yield page, written("routes", table(page), text)
     yield LABS, written("labs", list_of_labs(), LABS.read_text(encoding="utf-8"))
+    yield NAMES, written("names", list_of_names(), NAMES.read_text(encoding="utf-8"))
 
 
 def main():

@@ -16,12 +16,13 @@ from batchspawner import JobStatus, SlurmSpawner
 from batchspawner.api import BatchSpawnerAPIHandler
 from choices import Limits
 from jupyterhub.apihandlers import default_handlers
+from jupyterhub.utils import maybe_future
 from machine import node_in
 from members import account_in
-from queue_place import ASK, tell_free, tell_place
+from queue_place import ASK, spoken, tell_free, tell_place
+from tornado.web import HTTPError
 from traitlets import Float, Integer, List, Set, Unicode
 
-# The server takes the place of the script's shell: so it hears Slurm's first signal, and stops its kernels itself.
 # --export=ALL: the variables that the hub gives to sbatch. If --export named them, slurmd would add those of a login shell, which
 # runs the learner's profile on the node, outside of the job.
 SCRIPT = """#!/bin/bash
@@ -36,16 +37,51 @@ SCRIPT = """#!/bin/bash
 {% if gpus %}#SBATCH --gres={{"shard:1" if gpus == "part" else "%s:%s" % (gpu, gpus)}}
 {% endif %}
 umask 077
-ulimit -c 0 -u {{processes}}
 [ "$(stat -c %u "/tmp/ringtree-$SLURMD_NODENAME-$SLURM_JOB_ID-lost" 2>/dev/null)" = 0 ] && exit 1
+"""
+# What follows on every node. Without the learner's own settings a server reads and writes nothing in the home by itself, so it
+# also starts where the home is full. Of what a server says the end is kept: a learner's program may print without one. Slurm's
+# first signal reaches the script alone, and is handed on: the server then stops its kernels itself.
+RUN = """
+ulimit -c 0 -u {{processes}}
 export TMPDIR=$(mktemp -d "/tmp/ringtree-$SLURMD_NODENAME-$SLURM_JOB_ID-XXXXXX")
 export CUDA_VISIBLE_DEVICES=${CUDA_VISIBLE_DEVICES-}
-exec {{cmd}}
+{% if settings == "clean" %}
+export JUPYTER_CONFIG_DIR="$TMPDIR/jupyter" JUPYTER_DATA_DIR="$TMPDIR/data" JUPYTER_RUNTIME_DIR="$TMPDIR/runtime"
+export IPYTHONDIR="$TMPDIR/ipython" PYTHONNOUSERSITE=1 GIT_CONFIG_GLOBAL=/dev/null
+export XDG_CONFIG_HOME="$TMPDIR/config" XDG_CACHE_HOME="$TMPDIR/cache" XDG_DATA_HOME="$TMPDIR/data"
+export JUPYTER_CONFIG_PATH="$JUPYTER_CONFIG_PATH:{{clean}}"
+{% endif %}
+keep() {
+    trap '' TERM
+    while stdbuf --output=0 head --bytes={{log_bytes}} >> "{{log}}" && [ "$(stat --format=%s "{{log}}")" -ge {{log_bytes}} ]; do
+        mv --force "{{log}}" "{{log}}.1" || break
+    done
+    exec cat > /dev/null
+}
+exec {said}> >(keep)
+keeper=$!
+trap '[ -n "$server" ] || exit 1; kill "$server" 2>/dev/null' TERM
+{{cmd}} >&$said 2>&1 {said}>&- & server=$!
+until wait "$server" || ! kill -0 "$server" 2>/dev/null; do :; done
+exec {said}>&-
+timeout 2 tail --pid="$keeper" --follow /dev/null
+rm -rf "$TMPDIR"
 """
 
 
+HERE = Path(__file__).resolve().parent
 PATIENCE = 60  # seconds for one of Slurm's commands
 LINES = 3  # of a server's log, shown to its learner if it does not start
+FULL = "No space left on device|Disk quota exceeded"
+# Why Slurm says that a job ended, and what the learner reads.
+ENDS = {
+    "TIMEOUT": "its time was over",
+    "OUT_OF_MEMORY": "it took more memory than you had asked for",
+    "NODE_FAIL": "the machine that it ran on was lost",
+    "CANCELLED": "it was stopped from outside",
+}
+IDLE = re.compile(r"No kernels for (\d+) seconds; shutting down")
 
 # By this page of batchspawner's a server may set anything of its spawner: also the commands that the hub runs as root.
 default_handlers.remove((r"/api/batchspawner", BatchSpawnerAPIHandler))
@@ -70,11 +106,37 @@ class Allotment(SlurmSpawner):
     req_log = Unicode(help="where Slurm writes what the server says")
     req_name = Unicode("ringtree-hub", help="the jobs' name").tag(config=True)
 
+    req_clean = Unicode(str(HERE / "clean"), help="the folder of settings of a server without the learner's own")
+    req_log_bytes = Integer(1_000_000, help="a server's log has twice as many at most").tag(config=True)
+
+    folders = Unicode(help="the folder that holds one folder a learner, for the server's socket and log").tag(config=True)
+    proxy_group = Unicode("root", help="the group that may enter these folders beside their learners").tag(config=True)
+    ends = Unicode(help="the folder that keeps why each learner's last server ended; root's").tag(config=True)
+
     groups = Set(Unicode(), help="the system's groups whose users get servers, whoever asks for them").tag(config=True)
 
     def limits_here(self):
         there = node_in(os.environ.get("SLURM_CONF", "/etc/slurm/slurm.conf")).get("RealMemory", 1024 * self.most_gib)
         return Limits(self.total_gpus, self.most_hours, min(self.most_gib, there // 1024), self.sharing)
+
+    # ------------------------------------------------------------ the learner's folder
+
+    @property
+    def folder(self):
+        return Path(self.folders) / self.user.name
+
+    def _req_log_default(self):
+        return str(self.folder / "server.log")
+
+    def make_folder(self):
+        """The learner's own folder, which the proxy's group may enter and nobody else; what an earlier server left goes."""
+        learner = pwd.getpwnam(self.user.name)
+        self.folder.mkdir(mode=0o700, exist_ok=True)
+        shutil.chown(self.folder, learner.pw_uid, self.proxy_group)
+        self.folder.chmod(0o2710)
+        for left in (self.folder / name for name in ("server.sock", "server.log", "server.log.1")):
+            shutil.rmtree(left) if left.is_dir() and not left.is_symlink() else left.unlink(missing_ok=True)
+        self.end_file.unlink(missing_ok=True)
 
     # ------------------------------------------------------------ the page
 
@@ -87,10 +149,15 @@ class Allotment(SlurmSpawner):
             now = tell_free(await self.listing(), self.total_gpus, self.total_parts)
         except RuntimeError:
             now = "Slurm does not answer at the moment: no server can be started."
-        return self.limits_here().page(now)
+        last = self.end_file.read_text() if self.end_file.exists() else ""
+        return self.limits_here().page(now, last)
 
     def options_from_form(self, form):
         return self.limits_here().checked(form)
+
+    def options_from_query(self, query):
+        """Another site's page can lead a learner's browser to a link. Raises HTTPError, and the page to choose says why."""
+        raise HTTPError(400, "a link cannot choose for you: choose on this page")
 
     # ------------------------------------------------------------ the job
 
@@ -154,7 +221,7 @@ class Allotment(SlurmSpawner):
     async def submit_batch_script(self):
         """The home is closed first, by its owner: whoever made the account may have left it open."""
         prefix = self.exec_prefix.format(username=self.user.name)
-        await self.run_command(f"{prefix} chmod go-rwx {shlex.quote(pwd.getpwnam(self.user.name).pw_dir)}")
+        await self.run_command(f"{prefix} chmod u+rwx,go-rwx {shlex.quote(pwd.getpwnam(self.user.name).pw_dir)}")
         submission = asyncio.ensure_future(super().submit_batch_script())
         try:
             job = await asyncio.shield(submission)
@@ -179,36 +246,56 @@ class Allotment(SlurmSpawner):
                 self.job_id = "" if self.job_id == number else self.job_id
 
     async def wait_until(self, answers):
-        """Wait until the job runs and `answers()` is true. Raises RuntimeError, which says why, if the job ends before."""
-        while (status := await self.query_job_status()) != JobStatus.RUNNING or not answers():
+        """Wait until the job runs and `answers()` is true, or what it waits for is. Raises RuntimeError, which says why, if the job ends before."""
+        while (status := await self.query_job_status()) != JobStatus.RUNNING or not await maybe_future(answers()):
             if status == JobStatus.NOTFOUND:
                 raise RuntimeError(await self.why_not())
             await asyncio.sleep(self.startup_poll_interval)
 
-    async def last_words(self):
-        """The last lines of the server's log, which say why it did not start."""
-        read = f"timeout 5 tail -c 4000 {shlex.quote(self.req_log)}"  # by its owner: it may lead anywhere by now
+    async def last_words(self, lines=LINES):
+        """The last lines of the server's log, which say why it did not start or why it ended."""
+        logs = [shlex.quote(path) for path in (f"{self.req_log}.1", self.req_log)]
+        read = f"for log in {' '.join(logs)}; do tail -c 4000 $log 2>/dev/null; done; true"  # by their owner: they may lead anywhere
         with contextlib.suppress(RuntimeError):
-            told = await self.run_command(f"{self.exec_prefix.format(username=self.user.name)} {read}")
-            lines = ["".join(filter(str.isprintable, line)).strip()[:300] for line in told.splitlines()]
-            return "\n".join(list(filter(None, lines))[-LINES:])
+            prefix = self.exec_prefix.format(username=self.user.name)
+            told = await self.run_command(f"{prefix} timeout 5 sh -c {shlex.quote(read)}")
+            found = ["".join(filter(str.isprintable, line)).strip()[:300] for line in told.splitlines()]
+            return "\n".join(list(filter(None, found))[-lines:])
         return ""
 
     async def why_not(self):
         """What the learner reads whose server has ended before it answered."""
         told = await self.last_words()
-        if re.search("No space left on device|Disk quota exceeded", told):
-            return (
-                f"Your home is full, so your server cannot start. Ask your administrator to make room. Its last lines: {told}"
-            )
+        again = 'Choose again, with "Settings: none of your own", and'
+        if re.search(FULL, told):
+            return f"Your home is full, so your server cannot start. {again} delete something. Its last lines: {told}"
         if told:
-            again = "Ask again in a minute. If it ends again, a file in your home may be the reason"
-            return f"Your server ended before it answered. {again}. Its last lines, for your administrator: {told}"
+            ended = "Your server ended before it answered. If this happens again, a file in your home may be the reason"
+            return f"{ended}. {again} repair or rename it. The server's last lines: {told}"
         return f"Slurm no longer knows job {self.job_id}: {self.job_status or 'it has ended'}. Ask again in a minute."
+
+    # ------------------------------------------------------------ its end
+
+    @property
+    def end_file(self):
+        return Path(self.ends) / quote(self.user.name, safe="")
+
+    async def note_end(self, job):
+        """Keep why a server ended by itself, for the page on which its learner asks for the next."""
+        state = ""
+        with contextlib.suppress(RuntimeError):  # Slurm forgets a job after a minute
+            state = "".join(re.findall(r"JobState=(\w+)", await self.run_command(f"scontrol show job {job}"))[:1])
+        why = why_ended(state, await self.last_words(lines=40))
+        with contextlib.suppress(OSError):  # the hub's own disk is full: the job's end is noticed all the same
+            self.end_file.parent.mkdir(mode=0o700, exist_ok=True)
+            self.end_file.write_text(f"Your last server ended on {time.strftime('%d %B at %H:%M')}: {why}")
 
     async def poll(self):
         """Also asked by a hub that was started anew. It cannot go on waiting for a job: one in the queue leaves it at once."""
+        job, ran = self.job_id, self.state_isrunning()
         status = await super().poll()
+        if status is not None and ran and not self._spawn_pending:
+            await self.note_end(job)
         if status is None and self.state_ispending() and not self._spawn_pending:
             await self.cancel_batch_job()
             self.clear_state()
@@ -232,21 +319,24 @@ class Allotment(SlurmSpawner):
             await asyncio.sleep(1)
 
 
+def why_ended(state, told):
+    """Why a server ended, as a sentence's end. state: Slurm's word. told: the last lines that the server said."""
+    if idle := IDLE.search(told):
+        return f"it had no work for {spoken(int(idle[1]))}."
+    if state in ENDS:
+        return f"{ENDS[state]}."
+    last = "\n".join(told.splitlines()[-LINES:])
+    return f"by itself. Its last lines: {last}" if last else "by itself."
+
+
 class Enclosed(Allotment):
     """A server that only its learner, the proxy and the hub can reach: it listens at a Unix socket, not at a port."""
 
-    batch_script = SCRIPT
+    batch_script = SCRIPT + RUN
     # Slurm 23.11 says the second of whoever waits, where it keeps no accounts, as this server's does not.
     silent = ("None", "InvalidAccount")
 
-    folders = Unicode(help="the folder that holds one folder a learner, for the server's socket").tag(config=True)
-    proxy_group = Unicode("root", help="the proxy's group, which may connect to the sockets").tag(config=True)
     wrapper = List(Unicode(), help="a command that the server's own command is given to").tag(config=True)
-    req_folder = Unicode()
-
-    @property
-    def folder(self):
-        return Path(self.folders) / self.user.name
 
     @property
     def socket(self):
@@ -260,19 +350,6 @@ class Enclosed(Allotment):
         return server
 
     server = property(_get_server, SlurmSpawner.server.fset)
-
-    def _req_log_default(self):
-        return str(self.folder / "server.log")
-
-    def make_folder(self):
-        """The learner's own folder, which the proxy's group may enter and nobody else; what lay there goes."""
-        learner = pwd.getpwnam(self.user.name)
-        self.folder.mkdir(mode=0o700, exist_ok=True)
-        shutil.chown(self.folder, learner.pw_uid, self.proxy_group)
-        self.folder.chmod(0o2710)
-        for left in (self.socket, Path(self.req_log)):
-            left.unlink(missing_ok=True)
-        self.req_folder = str(self.folder)
 
     def cmd_formatted_for_batch(self):
         listen = [f"--ServerApp.sock={self.socket}", "--ServerApp.sock_mode=0660"]

@@ -1,4 +1,4 @@
-"""Whose address the hub's log names: only the proxy may say for whom it asks.
+"""Whose address the hub's log names, and how many connections they have: only the proxy may say for whom it asks.
 
 A learner's server reaches the hub itself, and could name any address in a header.
 """
@@ -6,6 +6,7 @@ A learner's server reaches the hub itself, and could name any address in a heade
 import socket
 import struct
 
+from bounds import Held
 from tornado import httpserver
 
 Plain = httpserver._HTTPRequestContext
@@ -15,6 +16,7 @@ class Caller(Plain):
     """What tornado knows of a connection. `proxies`: the users of a Unix socket's other end who may speak for others."""
 
     proxies = frozenset({0})
+    held = Held()
 
     def __init__(self, stream, *more):
         super().__init__(stream, *more)
@@ -25,6 +27,8 @@ class Caller(Plain):
             self.remote_ip = self._orig_remote_ip = f"user-{uid}"
         elif self.address_family is not None:  # the proxy is on the hub's own host, and servers are elsewhere
             self.is_proxy = self.address[0] == stream.socket.getsockname()[0]
+        if not self.is_proxy and self.held.too_many(self.remote_ip, stream):
+            stream.close()
 
     def _apply_xheaders(self, headers):
         if self.is_proxy:

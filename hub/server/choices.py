@@ -1,4 +1,4 @@
-"""What a learner may ask for: GPUs, hours, memory. The page that asks, and the check of what comes back."""
+"""What a learner may ask for: GPUs, hours, memory, a start without their own settings. The page that asks, and the check of what comes back."""
 
 from dataclasses import dataclass
 from html import escape
@@ -7,12 +7,13 @@ GPUS = (0, 1, 2, 4, 8)
 HOURS = (1, 2, 4, 8, 12)
 GIB = (2, 4, 8, 16, 32, 64, 128, 256, 512)
 GIB_A_GPU = 4  # at least: a rank on a GPU keeps CUDA's and NCCL's own memory in the host's
+OWN, CLEAN = "own", "clean"  # settings: of the learner's home, or none of them
 PART = "part"  # of a GPU that the administrator has set aside for learners to share
 
 PAGE = """
 <p>What you choose is yours alone{part} until you stop your server or its time is over. Others may wait for it: take what the lab
 needs, and stop the server when you are done (File, Hub Control Panel, Stop My Server).</p>
-<p id="now">{now}</p>
+{last}<p id="now">{now}</p>
 <div class="row">{fields}</div>
 """
 FIELD = """
@@ -25,9 +26,16 @@ HELP = {
     "queue and see your place.",
     "hours": "Then your server ends, whatever it does. What was saved stays.",
     "gib": f"For notebook and ranks together: {GIB_A_GPU} at least for each GPU. If you use more, your server is stopped.",
+    "settings": "If your server does not start, or your home is full: start it without your settings, open a terminal, and repair "
+    "or delete what stands in the way. Your files stay.",
 }
 HELP_PART = "A part is for learning, not for timing: who shares a GPU may fill its memory and take its time."
-WIDTH = {"gpus": "col-md-6", "hours": "col-md-3", "gib": "col-md-3"}  # of twelve columns, side by side where there is room
+WIDTH = {
+    "gpus": "col-md-6",
+    "hours": "col-md-3",
+    "gib": "col-md-3",
+    "settings": "col-md-12",
+}  # of twelve columns, side by side where there is room
 
 
 @dataclass(frozen=True)
@@ -49,10 +57,14 @@ class Limits:
             "gpus": ("GPUs", [0, *part, *(value for value in GPUS if 0 < value <= self.gpus)]),
             "hours": ("Hours, at most", up_to(HOURS, self.hours)),
             "gib": ("Memory (GiB)", up_to(GIB, self.gib)),
+            "settings": ("Settings", [OWN, CLEAN]),
         }
 
-    def page(self, now=""):
-        """The form's HTML; first in each list, and so chosen, is the least. now: what is free at this moment, in words."""
+    def page(self, now="", last=""):
+        """The form's HTML; first in each list, and so chosen, is the least.
+
+        now: what is free at this moment, in words. last: how the learner's last server ended, if it did by itself.
+        """
         fields = []
         for name, (label, values) in self.choices().items():
             options = "".join(f'<option value="{value}">{self.spoken(name, value)}</option>' for value in values)
@@ -60,15 +72,18 @@ class Limits:
             words = {"label": escape(label), "help": escape(told)}
             fields.append(FIELD.format(name=name, width=WIDTH[name], options=options, **words))
         part = " (a part of a GPU is shared)" if self.sharing else ""
-        return PAGE.format(part=part, now=escape(now), fields="".join(fields))
+        last = f'<p id="last" class="alert alert-warning" style="white-space: pre-line">{escape(last)}</p>\n' if last else ""
+        return PAGE.format(last=last, part=part, now=escape(now), fields="".join(fields))
 
     def spoken(self, name, value):
         if value == PART:
             return f"a part of one, which up to {self.sharing} learners share"
-        return "none: the ranks run on the CPU" if name == "gpus" and value == 0 else str(value)
+        words = {("gpus", 0): "none: the ranks run on the CPU", ("settings", OWN): "your own"}
+        words["settings", CLEAN] = "none of your own, to repair something"
+        return words.get((name, value), str(value))
 
     def checked(self, asked):
-        """{"gpus": …, "hours": …, "gib": …} as integers, or PART for the GPUs, from a form's or a program's request.
+        """{"gpus": …, "hours": …, "gib": …} as integers, or PART for the GPUs, and "settings": OWN or CLEAN, from a form's or a program's request.
 
         Raises ValueError, which the hub shows to the learner, for what this server does not offer. What a
         request leaves out is the least on offer, and what else it holds is ignored. Memory is raised to what the GPUs want,
@@ -77,10 +92,12 @@ class Limits:
         chosen = {}
         for name, (label, values) in self.choices().items():
             value = asked.get(name, values[0])
-            value = value[0] if isinstance(value, list) else value
+            value = value[0] if isinstance(value, list) and value else value
             if str(value) not in map(str, values):
-                raise ValueError(f"{label}: {value!r} was asked for, and this server offers {', '.join(map(str, values))}.")
-            chosen[name] = value if value == PART else int(value)
+                raise ValueError(
+                    f"{label}: {repr(value)[:60]} was asked for, and this server offers {', '.join(map(str, values))}."
+                )
+            chosen[name] = value if value in (PART, OWN, CLEAN) else int(value)
         gpus = 1 if chosen["gpus"] == PART else chosen["gpus"]
         chosen["gib"] = max(chosen["gib"], min(GIB_A_GPU * gpus, self.gib))
         return chosen

@@ -353,7 +353,7 @@ Restart=always
 RestartSec=2
 """
 # slurmd ends where a GPU's device file is missing; the driver makes them when something first asks for it, and /dev/nvidia-uvm
-# only for root, which nobody is in a learner's server. Not run: on this no GPU was ever tried.
+# only for root, which nobody is in a learner's server.
 GPUS_FIRST = """\
 ExecStartPre=-nvidia-smi --list-gpus
 ExecStartPre=-nvidia-modprobe -u -c=0
@@ -361,7 +361,7 @@ ExecStartPre=-nvidia-modprobe -u -c=0
 After=nvidia-persistenced.service nvidia-fabricmanager.service
 """
 # A tunnel of ssh is a session, for which systemd starts the user's own manager, and that the services in the user's home: outside
-# of every job. So a learner gets none. Not run: systemd has only read this.
+# of every job. So a learner gets none.
 NO_MANAGER = f"""\
 # Made by `make hub` for the course "Rings and Trees": what is in a learner's home starts in the learner's server alone.
 [Service]

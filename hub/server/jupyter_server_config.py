@@ -26,7 +26,7 @@ pull, show = SyncHandler.get, UIHandler.get
 def check(told):
     for name, value in ALLOWED.items():
         if told[name] != value:
-            raise HTTPError(403, f"This link asks for {name}={told[name]}, and on this hub a link brings {value} only.")
+            raise HTTPError(403, f"This link asks for {name}={told[name]:.200}, and on this hub a link brings {value} only.")
 
 
 async def get(self):
@@ -40,7 +40,7 @@ async def get_page(self):
     check({"repo": told["repo"], "targetpath": told["targetpath"] or told["targetPath"]})
     if not WITHIN.fullmatch(leads := told["urlpath"] or told["urlPath"]):
         raise HTTPError(
-            403, f"This link leads to {leads or 'no page'}, and on this hub a link leads to lab/tree/course/… only."
+            403, f"This link leads to {leads[:200] or 'no page'}, and on this hub a link leads to lab/tree/course/… only."
         )
     await show(self)
 

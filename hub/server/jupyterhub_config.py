@@ -12,6 +12,7 @@ from urllib.parse import quote
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
+import bounds
 import callers
 from allotments import Enclosed
 from machine import cpus_offered, node_in
@@ -35,6 +36,7 @@ c.PAMAuthenticator.admin_groups = {os.environ.get("RINGTREE_HUB_ADMINS") or "rin
 c.Members.assistant_groups = {os.environ.get("RINGTREE_HUB_ASSISTANTS") or "ringtree-assistants"}
 c.Members.manage_groups = True
 c.JupyterHub.load_roles = [MAY]
+bounds.set_for_the_hub()
 callers.trust(getpwnam(os.environ["RINGTREE_HUB_PROXY_GROUP"]).pw_uid)
 
 # ------------------------------------------------------------ where it listens
@@ -56,7 +58,8 @@ c.JupyterHub.spawner_class = Enclosed
 c.JupyterHub.concurrent_spawn_limit = 0
 c.JupyterHub.tornado_settings = {"slow_spawn_timeout": 0}  # the place in the queue is shown at once
 c.Allotment.groups = {os.environ["RINGTREE_HUB_GROUP"]}
-c.Enclosed.folders = str(STATE / "run")
+c.Allotment.folders = str(STATE / "run")
+c.Allotment.ends = str(STATE / "ends")
 c.Enclosed.proxy_group = os.environ["RINGTREE_HUB_PROXY_GROUP"]
 c.Allotment.most_hours = int(os.environ.get("RINGTREE_HUB_HOURS", 12))
 node = node_in(os.environ["SLURM_CONF"])

@@ -3,6 +3,7 @@
 private/    what only root reads: the database, the cookies' and the proxy's secrets
 proxy/      the socket at which the hub directs the proxy
 sockets/    the hub's own socket, for learners' servers
+ends/       why each learner's last server ended
 run/        a folder a learner, with the server's socket and log
 course.git  what learners get
 exchange/   nbgrader's: releases, submissions that nobody but the teacher can list, feedback
@@ -21,7 +22,7 @@ from urllib.parse import urlencode, urlsplit
 
 HERE = Path(__file__).resolve().parent
 CONFIG = HERE / "jupyterhub_config.py"
-FOLDERS = {"private": 0o700, "proxy": 0o700, "sockets": 0o711, "run": 0o711}
+FOLDERS = {"private": 0o700, "ends": 0o700, "proxy": 0o700, "sockets": 0o711, "run": 0o711}
 GIT = ["git", "-c", "user.name=ringtree", "-c", "user.email=ringtree@localhost", "-c", "init.defaultBranch=main"]
 
 
@@ -153,7 +154,7 @@ def proxy_command(state, python, address, hub=HERE.parent):
     where = urlsplit(address)
     port = where.port or {"http": 80, "https": 443}[where.scheme]
     api = Path(state) / "proxy" / "api.sock"
-    kept = f"--require={Path(hub) / 'server' / 'keep-alive.cjs'}"
+    kept = f"--require={Path(hub) / 'server' / 'connections.cjs'}"
     options = f"--ip={where.hostname}", f"--port={port}", f"--api-socket={api}", "--log-level=warn"
     return [str(node), kept, str(program), *options]
 

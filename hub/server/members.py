@@ -14,6 +14,7 @@ from traitlets import Instance, Set, Unicode
 
 # A refusal is given at a multiple of this many seconds. PAM takes less for a wrong password, and a random time.
 REFUSED_AFTER = 5
+LONGEST = 512  # letters of a password, as PAM has it: the time to compute with one grows with it
 
 
 def account_in(username, groups):
@@ -26,6 +27,14 @@ def account_in(username, groups):
                 if getgrnam(group).gr_gid in theirs:
                     return account
     return None
+
+
+async def has_no_password(username):
+    """Whether this system's own list has the account with an empty password: PAM then takes any."""
+    asked = ["passwd", "--status", username]
+    told = await asyncio.create_subprocess_exec(*asked, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL)
+    said, _ = await told.communicate()
+    return said.split()[1:2] == [b"NP"]
 
 
 class Members(PAMAuthenticator):
@@ -49,8 +58,11 @@ class Members(PAMAuthenticator):
             raise HTTPError(429, f"Too many log-ins for this name. Try again in {seconds} seconds.")
         with self.limits.trying(name, address) as tried:
             groups = self.allowed_groups | self.admin_groups | self.assistant_groups
-            known = account_in(name, groups) is not None
-            if known and await super().authenticate(handler, {**data, "username": name}):
+            known = account_in(name, groups) is not None and len(data.get("password", "")) <= LONGEST
+            let_in = known and await super().authenticate(handler, {**data, "username": name})
+            if let_in and await has_no_password(name):
+                self.log.warning("%s has no password, by which anybody would get in: set one", name)
+            elif let_in:
                 tried.succeeded()
                 return {"name": name, "groups": [ASSISTANTS] if account_in(name, self.assistant_groups) else []}
             if not known:

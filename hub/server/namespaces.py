@@ -1,7 +1,5 @@
 """Leave to make namespaces: on Ubuntu AppArmor refuses it to users' programs, and each learner's server needs one.
 
-Run on Ubuntu 24.04 (its own kernel, emulated).
-
 What Slurm starts gets that leave and nothing else does: slurmd runs under a profile of AppArmor that forbids nothing, and so
 do its jobs. In a server no further namespace can be made (`enclosed`).
 """

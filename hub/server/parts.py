@@ -12,6 +12,7 @@ import secrets
 import shutil
 import signal
 import socket
+import stat
 import subprocess
 import sys
 import time
@@ -61,11 +62,18 @@ def free_ports(count):
     return ports
 
 
+# Where every user may write.
+SHARED = ("/tmp", "/var/tmp", "/dev/shm")
+
+
 class Accounts:
     """System users made for a while: one group, and removed with all that is theirs."""
 
     def __init__(self, homes):
-        self.homes, self.made = Path(homes), {}
+        self.homes, self.made, self.left = Path(homes), {}, set()
+        # useradd keeps what these files were before its last change, passwords included.
+        kept = [Path("/etc", f"{name}-") for name in ("passwd", "shadow", "group", "gshadow", "subuid", "subgid")]
+        self.kept = {path: path.read_bytes() if path.exists() else None for path in kept}
         self.group = self._made("learners", "groupadd", "--system")
         nowhere = ["--system", "--user-group", "--no-create-home", "--shell=/usr/sbin/nologin"]
         self.proxy = self._made("ringtree-proxy", "useradd", *nowhere)
@@ -82,6 +90,7 @@ class Accounts:
     def remove(self):
         numbers = {each.pw_uid for each in pwd.getpwall() if each.pw_name in self.made}
         strays.end(numbers.__contains__, strays.processes)  # userdel keeps an account that still has one
+        self._remove_files(numbers)
         gone = [["userdel", "--remove", name] for name in self.made]
         for command in [*gone, ["userdel", self.proxy], ["groupdel", self.group]]:
             until = time.monotonic() + 10
@@ -91,7 +100,21 @@ class Accounts:
             ).returncode == 8 and time.monotonic() < until:
                 time.sleep(0.5)
             if done.returncode:
+                self.left.add(command[-1])
                 print(f"{' '.join(command)} failed, do it yourself: {done.stderr.strip()}", file=sys.stderr)
+        for path, text in self.kept.items():
+            path.unlink(missing_ok=True) if text is None else path.write_bytes(text)
+
+    def _remove_files(self, numbers):
+        """What these users, or their submissions' strangers, have left where all may write: the next user may get their number."""
+        ranges = [(number, number) for number in numbers]
+        for line in Path("/etc/subuid").read_text().splitlines() if Path("/etc/subuid").exists() else ():
+            name, first, count = line.split(":")
+            if name in self.made:
+                ranges.append((int(first), int(first) + int(count) - 1))
+        for place in SHARED:
+            if Path(place).is_dir():
+                _remove_below(place, lambda uid: any(first <= uid <= last for first, last in ranges))
 
     @staticmethod
     def _made(stem, *command):
@@ -111,6 +134,18 @@ class Accounts:
         if done.returncode:
             raise RuntimeError(f"{command[0]} could not make {name}: {done.stderr.strip()}")
         return name
+
+
+def _remove_below(place, is_theirs):
+    """Remove what belongs to these users, in a folder and in each below it where all may write."""
+    with contextlib.suppress(OSError), os.scandir(place) as entries:
+        for entry in entries:
+            with contextlib.suppress(OSError):  # gone meanwhile
+                about = entry.stat(follow_symlinks=False)
+                if is_theirs(about.st_uid):
+                    shutil.rmtree(entry.path) if stat.S_ISDIR(about.st_mode) else os.unlink(entry.path)
+                elif stat.S_ISDIR(about.st_mode) and about.st_mode & stat.S_IWOTH:
+                    _remove_below(entry.path, is_theirs)
 
 
 class Hub:
@@ -133,15 +168,18 @@ class Hub:
         self.gpus = machine.find_gpus() if gpus is None else pretended
         self.cards = machine.find_cards() if gpus is None else [str(self.folder / "gpus" / "uverbs0")]
         self.accounts, self.leave = None, contextlib.ExitStack()
-        self.sockets = {"munge": "munge/socket", "hub": "sockets/hub.sock"}  # a part with one is waited for
+        self.munge = Path("/run") / self.name  # as on a server, where no learner's server sees it
+        self.sockets = {"munge": self.munge / "socket", "hub": "sockets/hub.sock"}  # a part with one is waited for
 
     # ------------------------------------------------------------ beginning and end
 
     def start(self):
         self.leave.enter_context(namespaces.leave())
-        for name, mode in dict(logs=0o700, controller=0o700, node=0o700, munge=0o755, homes=0o711, gpus=0o755).items():
+        for name, mode in dict(logs=0o700, controller=0o700, node=0o700, homes=0o711, gpus=0o755).items():
             (self.folder / name).mkdir()
             (self.folder / name).chmod(mode)
+        self.munge.mkdir(mode=0o755)
+        self.munge.chmod(0o755)
         if self.pretended:
             self._pretend_gpus()
         self.accounts = Accounts(self.folder / "homes")
@@ -168,7 +206,8 @@ class Hub:
         self.leave.close()
         if self.accounts:
             self.accounts.remove()
-        shutil.rmtree(self.folder, ignore_errors=True)
+        for folder in (self.folder, self.munge):
+            shutil.rmtree(folder, ignore_errors=True)
 
     def _end_jobs_left(self):
         """A job whose controller and node are gone goes on: whatever is in Slurm's control groups ends, and they go."""
@@ -235,7 +274,7 @@ class Hub:
         return part in self.parts and self.parts[part].poll() is None
 
     def _munge(self):
-        here = self.folder / "munge"
+        here = self.munge
         key = self.folder / "private" / "munge.key"
         if not key.exists():
             key.write_bytes(secrets.token_bytes(128))
@@ -311,7 +350,7 @@ class Hub:
             controller_port=self.slurm_ports[0],
             node_port=self.slurm_ports[1],
             slurm_user="root",
-            munge_socket=self.folder / "munge" / "socket",
+            munge_socket=self.munge / "socket",
             state=self.folder,
             logs=self.folder / "logs",
             programs=HERE,

@@ -1,9 +1,9 @@
 """A learner's server as a job on a node of a cluster, reached over the network with TLS in both directions."""
 
-import shlex
+import asyncio
 from pathlib import Path
 
-from allotments import Allotment
+from allotments import RUN, Allotment
 from choices import Limits
 from jupyterhub.apihandlers import APIHandler, default_handlers
 from traitlets import Integer
@@ -24,16 +24,8 @@ SCRIPT = """#!/bin/bash
 {% endif %}{% if options %}#SBATCH {{options}}
 {% endif %}
 umask 077
-export CUDA_VISIBLE_DEVICES=${CUDA_VISIBLE_DEVICES-}
-export TMPDIR=$(mktemp -d "/tmp/ringtree-$SLURMD_NODENAME-$SLURM_JOB_ID-XXXXXX")
 address=$(getent ahostsv4 "$SLURMD_NODENAME" | { read -r first rest; echo "$first"; })
 export JUPYTERHUB_SERVICE_URL=${JUPYTERHUB_SERVICE_URL/0.0.0.0/$address}
-# Slurm's first signal reaches this script alone, and is handed on: the server then stops its kernels. What it leaves is
-# removed after it.
-trap 'kill "$server" 2>/dev/null' TERM
-{{cmd}} & server=$!
-until wait "$server" || ! kill -0 "$server" 2>/dev/null; do :; done
-rm -rf "$TMPDIR"
 """
 
 
@@ -59,27 +51,33 @@ default_handlers.append((r"/api/batchspawner", Port))
 class OnNode(Allotment):
     """A server at its node's address, which takes in only who shows a certificate of the hub or its proxy."""
 
-    batch_script = SCRIPT
+    batch_script = SCRIPT + RUN
     node_gpus = Integer(0, help="GPUs of a node: the most that one server can have").tag(config=True)
-
-    def _req_log_default(self):
-        return f"{self.req_homedir}/.ringtree-hub/server.log"
 
     def limits_here(self):
         return Limits(self.node_gpus, self.most_hours, self.most_gib)
 
     async def start_job(self):
-        """Returns the node and the port that its server has told."""
+        """Returns the node and the port at which its server listens."""
         self.port = 0
         if self.server:
             self.server.port = self.port
-        prefix = self.exec_prefix.format(username=self.user.name)
-        await self.run_command(f"{prefix} rm -f {shlex.quote(self.req_log)}")  # or an earlier server's would be shown
         await self.submit_batch_script()
-        await self.wait_until(lambda: self.port)
+        await self.wait_until(self.listens)
         self.ip = self.state_gethost()
         self.user.db.commit()
         return self.ip, self.port
+
+    async def listens(self):
+        """Whether something listens at the port that the server has told: it tells it before it reads the learner's files."""
+        if not self.port:
+            return False
+        try:
+            _, line = await asyncio.wait_for(asyncio.open_connection(self.state_gethost(), self.port), 2)
+        except (OSError, TimeoutError):
+            return False
+        line.close()
+        return True
 
     async def certified_names(self):
         """The nodes' names, of which one will be the server's."""
@@ -87,13 +85,13 @@ class OnNode(Allotment):
         return sorted({f"DNS:{name}" for name in listing.split()})
 
     async def move_certs(self, paths):
-        """Into the learner's home, which the nodes share, by a process of the learner: what is there may lead anywhere."""
+        """Into the learner's folder, which the nodes share, by a process of the learner: what is there may lead anywhere."""
         self.check_learner()  # this comes before `start`
-        folder = f"{self.req_homedir}/.ringtree-hub"
+        self.make_folder()
         prefix = self.exec_prefix.format(username=self.user.name)
         moved = {}
         for name, path in paths.items():
-            moved[name] = f"{folder}/{name}.pem"
-            write = f"umask 077; mkdir -p {folder} && rm -f {moved[name]} && cat > {moved[name]}"
+            moved[name] = f"{self.folder}/{name}.pem"
+            write = f"umask 077; rm -f {moved[name]} && cat > {moved[name]}"
             await self.run_command(f"{prefix} /bin/sh -c '{write}'", input=Path(path).read_text())
         return moved

@@ -3,14 +3,19 @@
 import torch
 
 from ringtree.labs.exercise import Case
-from ringtree.labs.inputs import drawn
+from ringtree.labs.inputs import drawn, sample
 
 
 def _all(given):
     return [torch.cat([shard for (shard,) in given])] * len(given)
 
 
-def whole():
+def ring_all_gather():
+    for size, length in (10, 3), (11, 2), (12, 4):
+        yield Case(tuple((row,) for row in drawn(size, length)), _all, {"order": sample(range(size), size)})
+
+
+def bruck_all_gather():
     return [Case(tuple((row,) for row in drawn(*each)), _all) for each in ((10, 3), (11, 2), (12, 4))]
 
 
@@ -20,4 +25,4 @@ def gather_all_lengths():
         yield Case(tuple((row,) for row in rows), lambda given: [[row for (row,) in given]] * len(given))
 
 
-EXTRA = {"ring_all_gather": whole, "bruck_all_gather": whole, "gather_all_lengths": gather_all_lengths}
+EXTRA = {"ring_all_gather": ring_all_gather, "bruck_all_gather": bruck_all_gather, "gather_all_lengths": gather_all_lengths}

@@ -7,11 +7,8 @@ from ringtree.labs.exercises import all_to_all as lab
 from ringtree.labs.inputs import drawn, whole_numbers
 
 
-def without_jams():
-    for size, length in [(9, 2), (10, 3)]:
-        yield Case(
-            tuple((list(row.view(size, length)),) for row in drawn(size, size * length)), lab._transposed, machine=lab.LINK
-        )
+def transpose():
+    return list(lab.transpose_cases([(9, 2, 1), (10, 1, 3)]))
 
 
 def exchange():
@@ -33,4 +30,4 @@ def to_experts():
         yield lab._expert_case(given)
 
 
-EXTRA = {"without_jams": without_jams, "exchange": exchange, "to_experts": to_experts}
+EXTRA = {"transpose": transpose, "exchange": exchange, "to_experts": to_experts}

@@ -5,8 +5,15 @@ from ringtree.labs.exercises import broadcast as lab
 from ringtree.labs.inputs import drawn
 
 
+def hand_down():
+    return [lab._from_0(drawn(*each)) for each in ((11, 4), (15, 1))]
+
+
 def tree_broadcast():
-    return [lab._case(drawn(*each), root) for *each, root in ((11, 4, 7), (14, 2, 13), (9, 1, 3))]
+    return [
+        lab._among(drawn(size, length), members)
+        for size, length, members in ((11, 4, [7, 2, 9, 10, 0, 1, 3]), (14, 2, [13, *range(13)]), (9, 1, [3, 8]))
+    ]
 
 
 def best_chunks():
@@ -20,4 +27,9 @@ def chain_broadcast():
     return [lab._case(drawn(*each), root, machine=lab.LINK, says=str(lab.LINK)) for *each, root in sizes]
 
 
-EXTRA = {"tree_broadcast": tree_broadcast, "best_chunks": best_chunks, "chain_broadcast": chain_broadcast}
+EXTRA = {
+    "hand_down": hand_down,
+    "tree_broadcast": tree_broadcast,
+    "best_chunks": best_chunks,
+    "chain_broadcast": chain_broadcast,
+}

@@ -6,7 +6,7 @@ from ringtree.labs.exercises import experts as lab
 
 
 def exchange():
-    yield lab.exchange_case(6, 3, torch.float64, width=3)
+    yield lab.exchange_case(6, 3, torch.float64)
     yield lab.exchange_case(9, 2)
 
 
@@ -20,4 +20,8 @@ def layer():
     yield lab.layer_case(9, 3)
 
 
-EXTRA = {"exchange": exchange, "keep": keep, "layer": layer}
+def route():
+    return lab.route_questions([([4, 4, 0, 9, 1, 9], 5, 2), ([1, 1, 0], 3, 3)])
+
+
+EXTRA = {"route": route, "exchange": exchange, "keep": keep, "layer": layer}

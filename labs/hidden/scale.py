@@ -27,6 +27,13 @@ def _divisors(number):
     return [each for each in range(1, number + 1) if number % each == 0]
 
 
+def least_tensor():
+    return lab.room_questions([
+        (lab.Model(48, 6144, 768), lab.Cluster(), 128, 8),
+        (lab.Model(40, 5120, 12), lab.Cluster(), 24, 4),
+    ])
+
+
 def choose():
     for level, within in enumerate((None, 1.15, 1.0001)):
         for task in TASKS:
@@ -44,4 +51,4 @@ def fewest_gpus():
         yield Question((model, cluster, tokens, most), lambda answer, days=days: lab._budget(answer, most, days), says)
 
 
-EXTRA = {"choose": choose, "fewest_gpus": fewest_gpus}
+EXTRA = {"least_tensor": least_tensor, "choose": choose, "fewest_gpus": fewest_gpus}

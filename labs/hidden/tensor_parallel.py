@@ -16,4 +16,8 @@ def loss_of():
     yield lab.loss_case([1] * 9, tokens=4)
 
 
-EXTRA = {"feed_forward": feed_forward, "by_positions": by_positions, "loss_of": loss_of}
+def linear():
+    return lab.linear_cases([(2, 3, [1, 2, 3, 1, 2, 3]), (1, 4, [2] * 9)])
+
+
+EXTRA = {"linear": linear, "feed_forward": feed_forward, "by_positions": by_positions, "loss_of": loss_of}

@@ -24,4 +24,8 @@ def _heaps(size):
     return up, [None, *((size - up[size - rank]) % size for rank in range(1, size))]
 
 
-EXTRA = {"halving_doubling": halving_doubling, "trees": trees, "two_trees": two_trees}
+def tree_all_reduce():
+    return list(lab.given_tree_cases([[5, 0, 5, 2, 2, None], [2, 0, None, 0, 1, 2, 5, 5, 5]]))
+
+
+EXTRA = {"tree_all_reduce": tree_all_reduce, "halving_doubling": halving_doubling, "trees": trees, "two_trees": two_trees}

@@ -13,7 +13,7 @@ STEPS = [
     (lab.Layout(1, 4, 2, 64), True, (0, 0), (0, 0)),
     (lab.Layout(2, 2, 5, 64), True, (240, 262_144), (0, 0)),
 ]
-LOGS = [  # layout, bytes of a bucket, whether tensor groups are neighbours in number, the rank
+LOGS = [  # layout, bytes of a bucket, whether tensor groups are neighbors in number, the rank
     (lab.Layout(1, 4, 1, 4096), 2**24, True, 2),
     (lab.Layout(4, 1, 2, 4096), lab.BUCKET, True, 2),
     (lab.Layout(2, 8, 4, 64), 2**22, False, 11),

@@ -31,11 +31,11 @@ def ring_all_gather(tensor, dist):
 def recursive_doubling_all_gather(tensor, dist):
     """Partners at distance 1, 2, 4, … swap all that they have.
 
-    Where p is no power of two, some ranks first hand their shard to a neighbour, who works for both
+    Where p is not a power of two, some ranks first hand their shard to a neighbor, who works for both
     and hands back the whole at the end.
 
     Before: rank r has shard r of `tensor`. After: every rank has all of it.
-    Cost: lg p·α + (p−1)/p·nβ; where p is no power of two, one message of a shard and one of the
+    Cost: lg p·α + (p−1)/p·nβ; where p is not a power of two, one message of a shard and one of the
     whole more. Source: Thakur, Rabenseifner, Gropp 2005.
     """
     rank, size = dist.get_rank(), dist.get_world_size()

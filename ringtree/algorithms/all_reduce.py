@@ -61,10 +61,10 @@ def ring_all_reduce(tensor, dist, op=torch.add):
 def recursive_doubling_all_reduce(tensor, dist, op=torch.add):
     """Partners at distance 1, 2, 4, … swap all they have, and both reduce it.
 
-    Where p is no power of two, some ranks first hand theirs to a neighbour, who works for both and
+    Where p is not a power of two, some ranks first hand theirs to a neighbor, who works for both and
     hands back the result at the end.
 
-    Cost: lg p(α + nβ + nγ); where p is no power of two ⌊lg p⌋ of them, then one message to reduce
+    Cost: lg p(α + nβ + nγ); where p is not a power of two ⌊lg p⌋ of them, then one message to reduce
     and one more. Source: Thakur, Rabenseifner, Gropp 2005.
     """
     rank, size = dist.get_rank(), dist.get_world_size()
@@ -94,10 +94,10 @@ def recursive_doubling_all_reduce(tensor, dist, op=torch.add):
 def rabenseifner_all_reduce(tensor, dist, op=torch.add):
     """Recursive halving (partners swap halves and reduce), then recursive doubling back.
 
-    Where p is no power of two, some ranks first hand theirs to a neighbour, who works for both and
+    Where p is not a power of two, some ranks first hand theirs to a neighbor, who works for both and
     hands back the result at the end.
 
-    Cost: 2 lg p·α + 2(p−1)/p·nβ + (p−1)/p·nγ; where p is no power of two, with p′ = 2^⌊lg p⌋:
+    Cost: 2 lg p·α + 2(p−1)/p·nβ + (p−1)/p·nγ; where p is not a power of two, with p′ = 2^⌊lg p⌋:
     (2⌊lg p⌋ + 2)α + (2(p′−1)/p′ + 2)nβ + ((p′−1)/p′ + 1)nγ. Source: Rabenseifner 2004; Thakur,
     Rabenseifner, Gropp 2005.
     """

@@ -21,7 +21,7 @@ def sliced_ring_all_reduce(tensor, dist, op=torch.add, slices=2):
 def sliced_halving_all_reduce(tensor, dist, op=torch.add, slices=2):
     """Recursive halving and doubling back, with a message of every slice under way.
 
-    Where p is no power of two, some ranks first hand theirs to a neighbour, who works for both and
+    Where p is no power of two, some ranks first hand theirs to a neighbor, who works for both and
     hands back the result at the end.
     """
     _side_by_side(_halving(part, dist, op) for part in tensor.tensor_split(slices))

@@ -79,11 +79,11 @@ def chain_reduce(tensor, dist, root=0, op=torch.add, chunks=8):
 def rabenseifner_reduce(tensor, dist, root=0, op=torch.add):
     """Reduce-scatter by halving, then gather the parts at the root over a tree.
 
-    Where p is no power of two, some ranks first hand all they have to a neighbour, who works for
+    Where p is not a power of two, some ranks first hand all they have to a neighbor, who works for
     both; if the root is one of them, it gets the result in the end.
 
     Before: every rank has its own `tensor`. After: `root` has the result in it, the others are left
-    with partial results. Cost: 2 lg p·α + 2(p−1)/p·nβ + (p−1)/p·nγ; where p is no power of two, a
+    with partial results. Cost: 2 lg p·α + 2(p−1)/p·nβ + (p−1)/p·nγ; where p is not a power of two, a
     message of the whole (and its reducing) more, and for some roots another. Source:
     Rabenseifner's, in Thakur, Rabenseifner, Gropp 2005.
     """

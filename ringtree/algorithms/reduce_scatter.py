@@ -36,11 +36,11 @@ def recursive_halving_reduce_scatter(tensor, dist, op=torch.add):
     """Partners at distance p/2, p/4, … 1 swap halves: each reduces the half in which its own shard
     lies, and goes on with that half.
 
-    Where p is no power of two, some ranks first hand all they have to a neighbour, who works for
+    Where p is not a power of two, some ranks first hand all they have to a neighbor, who works for
     both and hands back one shard at the end.
 
     Before: every rank has its own `tensor`. After: rank r has the result in shard r; its other
-    shards are partial results. Cost: lg p·α + (p−1)/p·n(β + γ); where p is no power of two, one
+    shards are partial results. Cost: lg p·α + (p−1)/p·n(β + γ); where p is not a power of two, one
     message of the whole (and its reducing) and one of a shard more. Source: Thakur, Rabenseifner,
     Gropp 2005.
     """

@@ -145,7 +145,7 @@ def main(arguments=None, prog="ringtree parallel"):
     given = parser.parse_args(arguments)
     if "LOCAL_RANK" not in os.environ:
         launcher = "python -m torch.distributed.run --nproc-per-node 4 -m ringtree.parallel"
-        parser.exit(2, f"{parser.prog}: these are no ranks: start it as `{launcher} {given.technique}`\n")
+        parser.exit(2, f"{parser.prog}: these are not ranks: start it as `{launcher} {given.technique}`\n")
     device = join()
     if dist.get_rank() == 0:
         print(f"{given.technique}: {dist.get_world_size()} ranks, {dist.get_backend()}", flush=True)

@@ -102,7 +102,7 @@ class Recording:
 def recording(name, folder=FOLDER) -> Recording:
     """The recording of that name, which is one of RECORDINGS; it says itself where it is still to be made.
 
-    Raises UsageError for another name, and for a file that is no complete recording of a GPU.
+    Raises UsageError for another name, and for a file that is not a complete recording of a GPU.
     """
     if name not in RECORDINGS:
         raise UsageError(f"there is no recording {name!r}: give one of {', '.join(RECORDINGS)}")
@@ -111,7 +111,9 @@ def recording(name, folder=FOLDER) -> Recording:
         return Recording(name)
     frame, told = tables.parse(path.read_text(encoding="utf-8"), KIND, path.name, TYPES)
     if told.get("kind") != GPU:
-        raise UsageError(f"{path.name} is of kind {told.get('kind')!r}, not measured on a GPU: delete it, it is no recording")
+        raise UsageError(
+            f"{path.name} is of kind {told.get('kind')!r}, not measured on a GPU: delete it, it is not a recording"
+        )
     lacking = [key for key in PROVENANCE if told.get(key) in (None, [])]
     wrong = f"does not say {', '.join(lacking)}" if lacking else told.get("truncated")
     if not wrong and told["backend"] != "nccl":
@@ -119,7 +121,7 @@ def recording(name, folder=FOLDER) -> Recording:
     if not wrong and list(frame) != RECORDINGS[name][1].split():
         wrong = f"has other columns than {RECORDINGS[name][1]}"
     if wrong:
-        raise UsageError(f"{path.name} is no recording of NCCL on a GPU, {wrong}: make it again with `{COMMAND}`")
+        raise UsageError(f"{path.name} is not a recording of NCCL on a GPU, {wrong}: make it again with `{COMMAND}`")
     return Recording(name, frame, told)
 
 

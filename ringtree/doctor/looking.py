@@ -11,7 +11,7 @@ def look(ranks: int = 4, quick: bool = False, running: int = 0) -> list[Finding]
 
     running: so many of them run already, and have their memory and processes. quick: take no memory of a GPU's, which this
     process would keep; ask no other program unless there is a GPU that PyTorch does not see; look for no folders that were left.
-    Raises UsageError where `ranks` is no whole number from 1 on.
+    Raises UsageError where `ranks` is not a whole number from 1 on.
     """
     if not isinstance(ranks, int) or isinstance(ranks, bool) or ranks < 1:
         raise UsageError(f"look({ranks!r}): give how many ranks are to run here, a whole number, 1 or more")

@@ -206,7 +206,7 @@
       if (data.layout === "row") return Math.min(0.62 * length, data.height - 60);
       if (data.layout === "tree") return data.both ? 0.16 * length : 0;
       if (data.layout === "grid") return length > 1.5 * data.apart ? 0.34 * length : data.both ? 0.16 * length : 0;
-      // Between neighbours, clockwise, the way lies on the circle; past others it keeps to the inside.
+      // Between neighbors, clockwise, the way lies on the circle; past others it keeps to the inside.
       const steps = (dst - src + size) % size, back = size - steps;
       if (steps === 1 && size > 2) return Math.tan(Math.PI / size / 2) * length;
       return (steps === back || back === 1 ? 0.14 : steps < back ? -0.06 : 0.34) * length;
@@ -255,7 +255,7 @@
       const gone = part >= 1, along = length * (0.1 + (reach - 0.1) * part);
       const place = line.getPointAtLength(along), ahead = line.getPointAtLength(along + 1);
       const left = ahead.y - place.y, up = place.x - ahead.x;
-      // In a tree, above the line: below it are the neighbours.
+      // In a tree, above the line: below it are the neighbors.
       const side = data.layout === "tree" && up > 0.3 ? -1 : 1;
       const far = aside && side * (Math.abs(left) * (aside / 2 + 3) + Math.abs(up) * 12 + 5);
       const x = place.x + left * far, y = place.y + up * far;

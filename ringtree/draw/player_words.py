@@ -96,7 +96,7 @@ class ChunkNames:
         )
 
     def ranks(self, ranks) -> str:
-        """Whose numbers: all, or the ranks, with neighbours as a range and what is in there twice as 2×."""
+        """Whose numbers: all, or the ranks, with neighbors as a range and what is in there twice as 2×."""
         if len(ranks) == len(self.slots) > 1 and all(times == 1 for _, times in ranks):
             return "all"
         parts = []
@@ -105,7 +105,7 @@ class ChunkNames:
                 parts[-1][1] = rank
             else:
                 parts.append([rank, rank, times])
-        return "+".join(f"{times}×{first}" if times > 1 else _neighbours(first, last) for first, last, times in parts)
+        return "+".join(f"{times}×{first}" if times > 1 else _neighbors(first, last) for first, last, times in parts)
 
 
 def _by_rank(content) -> tuple[tuple[int, int], ...]:
@@ -116,7 +116,7 @@ def _by_rank(content) -> tuple[tuple[int, int], ...]:
     return tuple(sorted(times.items()))
 
 
-def _neighbours(first: int, last: int) -> str:
+def _neighbors(first: int, last: int) -> str:
     if first == last:
         return f"{first}"
     return f"{first}–{last}" if last > first + 1 else f"{first}+{last}"

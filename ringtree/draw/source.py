@@ -41,7 +41,7 @@ def _code(program) -> str:
         return inspect.getsource(written)
     except (TypeError, OSError):
         name = getattr(program, "__name__", repr(program))
-        what = "whose code is not known here" if callable(program) else "which is no program"
+        what = "whose code is not known here" if callable(program) else "which is not a program"
         raise UsageError(f"source() was given {name}, {what}: give a function that a cell or a file defines") from None
 
 

@@ -71,6 +71,6 @@ def _of_draws(fit) -> list[str]:
         return []
     which = "Each world" if len(once) == len(often) else count_text(len(once), "world")
     return [
-        f"{which} was measured once: a run is one draw of nodes and neighbours, and another may differ. (Of ten published series "
+        f"{which} was measured once: a run is one draw of nodes and neighbors, and another may differ. (Of ten published series "
         "on 1,024 GH200, 1 GiB took 33 to 60 ms.) A second log of a world says how much."
     ]

@@ -164,7 +164,7 @@ def on_the_wires(report) -> Section:
     blocks = [
         Paragraph(
             "busbw is what every link of a ring carries, one way. Rings leave a node once each, and all of them together carry "
-            "busbw out of it, and as much in; inside, a GPU of g sends (g−1)/g of it to its neighbour. If it was rings:"
+            "busbw out of it, and as much in; inside, a GPU of g sends (g−1)/g of it to its neighbor. If it was rings:"
         ),
         Table(("highest", "busbw", "at", "half from", "out of a node", "a NIC", "a GPU, inside"), tuple(rows)),
     ]

@@ -154,7 +154,7 @@ class Program:
 
 @dataclass(frozen=True)
 class Question:
-    """One call of a function that is no rank program. arguments: of the call. wrong(answer): what is wrong with its answer, in
+    """One call of a function that is not a rank program. arguments: of the call. wrong(answer): what is wrong with its answer, in
     a sentence, or None. says: the case in words. level: 0 where a right answer must pass it, 1, 2 … for the levels above."""
 
     arguments: tuple

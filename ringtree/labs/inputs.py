@@ -9,7 +9,7 @@ _dice = random.SystemRandom()  # no seed that a learner's function sets reaches 
 
 
 def easy(size: int, length: int, dtype=torch.float32) -> list[torch.Tensor]:
-    """`length` numbers for each of `size` ranks, easy to recognise: 10, 11, 12 … on rank 1."""
+    """`length` numbers for each of `size` ranks, easy to recognize: 10, 11, 12 … on rank 1."""
     return [(torch.arange(length) + 10 * rank).to(dtype) for rank in range(size)]
 
 

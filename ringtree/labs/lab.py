@@ -52,7 +52,7 @@ def open(name, ranks, timeout=10.0, namespace=None):
     Raises UsageError where there is no such lab, or too few ranks for it.
     """
     if name not in (labs := names()):
-        raise UsageError(f"there is no lab called {name!r}; these there are: {', '.join(labs)}")
+        raise UsageError(f"there is no lab called {name!r}: give one of {', '.join(labs)}")
     if (given := getattr(ranks, "size", repr(ranks))) != NEEDED:
         raise UsageError(f"this lab needs {NEEDED} ranks and was given {given}: run `ranks = ringtree.start({NEEDED})`")
     shell = get_ipython()
@@ -152,7 +152,7 @@ class Lab:
         except Exception as error:
             raise CheckFailed(f"{name}, {case}, cannot be drawn: {error_text(name, error)}") from None
         if figure is None:
-            raise CheckFailed(f"{name}, {case}: there is nothing to draw, since no message of its own brings a number")
+            raise CheckFailed(f"{name}, {case}: there is nothing to draw, because its own messages carry no numbers")
         return figure
 
     def hint(self, name, level=None):

@@ -21,7 +21,7 @@ def port_bytes(most) -> Limit:
 def seconds(where, part, program, large, options=lambda case: {}) -> Limit:
     """So much of the time that one of the book's programs takes on the case's machine.
 
-    where: the machine, in words. large: bytes of a rank from which on a case counts. options(case): of the program.
+    where: the machine, in words. large: bytes of a rank from which on a case counts. options(case): of the program, and of `cost_of`.
     """
 
     def most(case):

@@ -87,7 +87,7 @@ class RankMagics(ParallelMagics):
     def result(self, line=""):
         """Show the output of the last `%%px --noblock` once more, or for the first time."""
         if self.last_result is None:
-            raise UsageError("%pxresult shows what the last %px gave, and there was none yet: run a %%px cell first")
+            raise UsageError("%pxresult shows what the last %%px cell gave, but no such cell has run yet: run one first")
         self.last_result.get()
         show(self.last_result, self.last_result._targets)
 

@@ -26,7 +26,7 @@ measured: backend, devices, versions, date.
 
 from ringtree.collectives import bus_factor
 from ringtree.measure import flight_recorder, torch_profiler
-from ringtree.measure.messages import POWERS_OF_TWO, column, ping_pong
+from ringtree.measure.messages import POWERS_OF_TWO, ping_pong
 from ringtree.measure.sweep import measure, sizes_between
 from ringtree.measure.table import compare, frame, save, table_text
 from ringtree.measure.timing import Timing, median_interval, stopwatch, time_collective, timed
@@ -35,7 +35,6 @@ __all__ = [
     "POWERS_OF_TWO",
     "Timing",
     "bus_factor",
-    "column",
     "compare",
     "flight_recorder",
     "frame",

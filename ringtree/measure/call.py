@@ -86,7 +86,7 @@ def _named(what, of):
     """(name, collective, program) of torch's own call, or of a rank program."""
     if isinstance(what, str) and (own := _torchs(what)):
         if of is not None and _collective(of) is not own[1]:
-            raise UsageError(f"{what!r} is torch's own call, which is no {of}: leave of= out")
+            raise UsageError(f"{what!r} is torch's own call, which is not {of}: leave of= out")
         return *own, None
     if not isinstance(what, str) and not callable(what):
         raise UsageError(f"measure got {what!r}: give the name of a collective, such as 'all_reduce', or a rank program")
@@ -94,7 +94,7 @@ def _named(what, of):
     if known is not None:
         return known.name, _collective(known.collective if of is None else of), known.program
     if isinstance(what, str):
-        raise UsageError(f"there is no collective {what!r}: {_hint(what)}")
+        raise UsageError(f"there is not a collective {what!r}: {_hint(what)}")
     name = getattr(what, "__name__", type(what).__name__)
     if of is None:
         raise UsageError(f"{name} is none of ringtree's algorithms: say which collective it is, for instance of='all_reduce'")
@@ -144,7 +144,7 @@ def _operation(op, collective, name, program, backend):
     given, op = op, str(getattr(op, "name", op)).lower()
     op = {"product": "prod", "average": "avg"}.get(op, op)
     if op not in OPERATIONS:
-        raise UsageError(f"op={given!r} is no operation: give one of {', '.join(OPERATIONS)}")
+        raise UsageError(f"op={given!r} is not an operation: give one of {', '.join(OPERATIONS)}")
     if not collective.reduces:
         raise UsageError(f"op={given!r} was given and {collective.name} reduces nothing: leave it out")
     if program is None and op in LACKS.get(backend, ()):

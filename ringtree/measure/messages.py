@@ -10,6 +10,7 @@ from ringtree.given import several, takes
 
 # Sizes of a ping-pong from 1 byte to 64 MiB, in powers of two.
 POWERS_OF_TWO = tuple(2**k for k in range(27))
+ROUNDS = 5  # times that a ping-pong goes through all sizes: something else that runs for a moment spoils no size alone
 
 
 @takes(sizes=several("a list of numbers of bytes"))
@@ -26,9 +27,13 @@ def ping_pong(sizes=POWERS_OF_TWO, repeats: int = 50, warmup: int = 3, at_most: 
     device: where the buffers live, by default the current CUDA device under NCCL and else the CPU;
     dist: what speaks like `torch.distributed`, and it by default: an emulated link, for instance.
 
+    The sizes are gone through several times, each time with a part of the repeats.
+
     Returns on rank 0 a list of plain rows, one for each size, in seconds *one way*:
     `{"bytes", "first", "min", "median", "repeats"}`. `first` is the first round trip of that size,
-    the warm-up's; the row measured first holds the very first message of all. On the other ranks
+    the warm-up's; the row measured first holds the very first message of all. On a GPU these times hold two
+    calls on the host and a wait for the device, so a row also has `queued`: many round trips are
+    queued and waited for once, and what each further one adds, halved, is the message alone. On the other ranks
     it returns None.
 
     Raises UsageError for sizes, repeats or warm-ups that cannot be, or with fewer than two ranks;
@@ -50,42 +55,63 @@ def ping_pong(sizes=POWERS_OF_TWO, repeats: int = 50, warmup: int = 3, at_most: 
     if rank > 1:
         return None
     counts = [min(repeats, max(5, at_most // size)) for size in sizes]
-    rows = [_row(size, warmup, counted, rank, torch.device(device), dist) for size, counted in zip(sizes, counts)]
+    pairs = [_Pair(size, rank, torch.device(device), dist) for size in sizes]
+    for pair in pairs:
+        pair.play(warmup)
+    for part in range(ROUNDS):
+        for pair, count in zip(pairs, counts):
+            pair.play(count * (part + 1) // ROUNDS - count * part // ROUNDS)
+    rows = [pair.row(warmup, count) for pair, count in zip(pairs, counts)]
     return rows if rank == 0 else None
 
 
-def _row(size, warmup, counted, rank, device, dist):
-    import torch
+class _Pair:
+    """The buffers of one size, and the times of its round trips so far."""
 
-    sent = torch.arange(256, dtype=torch.uint8, device=device).repeat(size // 256 + 1)[:size]
-    got = torch.zeros_like(sent)
-    trips = [_one_way(sent, got, rank, device, dist) for _ in range(warmup + counted)]
-    if not torch.equal(got, sent):
-        raise RuntimeError(f"rank {rank}: {size} bytes came back changed: the link or the backend is broken")
-    timed = trips[warmup:]
-    return {"bytes": size, "first": trips[0], "min": min(timed), "median": statistics.median(timed), "repeats": counted}
+    def __init__(self, size, rank, device, dist):
+        import torch
+
+        self.sent = torch.arange(256, dtype=torch.uint8, device=device).repeat(size // 256 + 1)[:size]
+        self.got = torch.zeros_like(self.sent)
+        self.rank, self.device, self.dist = rank, device, dist
+        self.times = []
+
+    def play(self, count):
+        self.times += [_seconds(1, self.sent, self.got, self.rank, self.device, self.dist) / 2 for _ in range(count)]
+
+    def row(self, warmup, count):
+        import torch
+
+        if not torch.equal(self.got, self.sent):
+            raise RuntimeError(f"rank {self.rank}: {len(self.sent)} bytes came back changed: the link or the backend is broken")
+        timed = self.times[warmup:]
+        row = {"bytes": len(self.sent), "first": self.times[0], "min": min(timed), "median": statistics.median(timed)}
+        if self.device.type == "cuda":
+            row["queued"] = self.queued(max(1, count // 2))
+        return {**row, "repeats": count}
+
+    def queued(self, more):
+        """Seconds one way that each of `more` further round trips adds to one, all waited for once: the median of three."""
+        slopes = []
+        for _ in range(3):
+            few, many = (_seconds(trips, self.sent, self.got, self.rank, self.device, self.dist) for trips in (1, 1 + more))
+            slopes.append((many - few) / more / 2)
+        return statistics.median(slopes)
 
 
-def _one_way(sent, got, rank, device, dist):
-    """Seconds of one message: half a round trip."""
+def _seconds(trips, sent, got, rank, device, dist):
+    """Of so many round trips, waited for once."""
     _finish(device)
     started = time.perf_counter()
-    if rank == 0:
-        dist.send(sent, dst=1)
-        dist.recv(got, src=1)
-    else:
-        dist.recv(got, src=0)
-        dist.send(got, dst=0)
+    for _ in range(trips):
+        if rank == 0:
+            dist.send(sent, dst=1)
+            dist.recv(got, src=1)
+        else:
+            dist.recv(got, src=0)
+            dist.send(got, dst=0)
     _finish(device)
-    return (time.perf_counter() - started) / 2
-
-
-@takes(rows=several("the rows that ping_pong returned"))
-def column(rows, name: str) -> list:
-    """One column of a list of rows, for instance `column(rows, "median")`."""
-    if rows and name not in rows[0]:
-        raise UsageError(f"there is no column {name!r}: give one of {', '.join(rows[0])}")
-    return [row[name] for row in rows]
+    return time.perf_counter() - started
 
 
 def _finish(device) -> None:

@@ -254,6 +254,6 @@ def _need(table, *names):
     for name in names:
         if name not in getattr(table, "columns", ()):
             raise UsageError(
-                f"this is no table of times, for it has no column {name!r}: "
+                f"this is not a table of times, because it has no column {name!r}: "
                 "give what measure or ringtree.measure.logs.read returned"
             )

@@ -140,7 +140,7 @@ def time_collective(
     real = torch.distributed
     if not real.is_initialized():
         raise UsageError(
-            "time_collective runs on ranks, and here is no process group: call init_process_group first, or use measure"
+            "time_collective runs on ranks, and there is no process group here: call init_process_group first, or use measure"
         )
     ranks = real.get_world_size()
     check_settings(warmup, calls, budget, stable)

@@ -59,7 +59,7 @@ class SimulatedDist(Speaks):
         if group is None:
             return list(range(self._size))
         if type(group) is not Group:
-            raise ValueError(f"group={group!r} is no group: give one that new_group returned, or leave it out for all ranks")
+            raise ValueError(f"group={group!r} is not a group: give one that new_group returned, or leave it out for all ranks")
         return list(group.ranks)
 
     def new_group(self, ranks=None, use_local_synchronization=False, **_):

@@ -361,7 +361,7 @@ def _without_places(start, changes, columns, hidden):
 
 
 def _joined(start, changes, columns, own):
-    """Neighbouring elements in which the same lies on every rank, at all times, are one chunk: where the program's own were
+    """Neighboring elements in which the same lies on every rank, at all times, are one chunk: where the program's own were
     followed element by element. Returns also their columns."""
     first = sum(count for _, count in columns)
     new, shown = list(range(first)), []  # by place, its number among those that are kept, or None

@@ -194,7 +194,7 @@ def lower_bound(collective, size) -> Bound:
 
     collective: a name as `ringtree.collectives.find` reads it. With n the full vector, some rank sends or receives moved·n
     bytes. The bounds hold one by one: an algorithm that meets one may miss the other. For shards of one length.
-    Raises UsageError, with the names there are, for what is no collective, and for fewer than one rank.
+    Raises UsageError, with the names there are, for what is not a collective, and for fewer than one rank.
     """
     if isinstance(size, bool) or not isinstance(size, int) or size < 1:
         raise UsageError(f"lower_bound got {size!r} ranks: give a whole number, 1 or more")

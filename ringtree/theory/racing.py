@@ -91,6 +91,7 @@ class Race:
     gamma=number(),
     itemsize=whole(1),
     band=number(),
+    root=whole(),
 )
 def race(collective, ranks, sizes, machine, *, gamma=0.0, itemsize=4, band=BAND, root=0) -> Race:
     """Run every algorithm of the table that is valid for so many ranks, and time it by `cost_of`.
@@ -98,6 +99,8 @@ def race(collective, ranks, sizes, machine, *, gamma=0.0, itemsize=4, band=BAND,
     collective: a name as `ringtree.collectives.find` reads it. sizes: bytes of the full vector, whole elements of `itemsize`.
     machine: a Link, or a Machine, whose `ranks_per_node` the algorithms over nodes use. band: two times that differ by less
     than this part are not told apart. Options go over the grid of their row, from the middle downhill.
+
+    root: the root of a collective that has one.
 
     An algorithm that needs more than two million messages is left out and named, and so is one that this machine has no form
     for. Raises UsageError for a collective without algorithms, and for sizes that are no whole elements.
@@ -110,7 +113,7 @@ def race(collective, ranks, sizes, machine, *, gamma=0.0, itemsize=4, band=BAND,
         raise UsageError(f"race got {collective!r}, for which the table has no algorithm: give one of {known}")
     for size in sizes:
         if isinstance(size, bool) or not isinstance(size, int) or size < 0 or size % itemsize:
-            raise UsageError(f"race got a vector of {size!r} bytes: give whole elements of {itemsize} bytes")
+            raise UsageError(f"race got sizes with {size!r}: give bytes, whole elements of {itemsize}")
     table, left_out, laid = [], {}, []
     for row in rows:
         options = {"root": root} if "root" in row.taken else {}

@@ -18,7 +18,7 @@ def time_of_steps(steps, size, machine, gamma=0.0) -> float:
         [[] for _ in range(size)],
     )  # plan: by rank, its steps: (numbers of its messages, bytes of each to reduce)
     for sent, reduces in steps:
-        mine: dict[int, list] = {}
+        mine: dict[int, tuple[list[int], list[int]]] = {}
         for src, dst, nbytes in sent:
             mine.setdefault(src, ([], []))[0].append(len(messages))
             numbers, come = mine.setdefault(dst, ([], []))

@@ -4,6 +4,7 @@ The gap of a wire is seldom measured by itself, so where a verdict depends on it
 """
 
 from ringtree.cost import Link
+from ringtree.given import number, require
 
 __all__ = ["CARD_GAP", "NVLINK_GAP", "card", "nvlink"]
 
@@ -20,9 +21,14 @@ request 2904)."""
 
 def card(alpha: float = 5e-6, *, bandwidth: float = 50e9, gap: float = CARD_GAP) -> Link:
     """A network card: α in seconds, bytes per second each way, and the gap, no longer than α."""
-    return Link.of(alpha, bandwidth=bandwidth, gap=min(gap, alpha))
+    return _wire("card", alpha, bandwidth, gap)
 
 
 def nvlink(alpha: float = 1e-6, *, bandwidth: float = 370e9, gap: float = NVLINK_GAP) -> Link:
     """A GPU's NVLinks together: α in seconds, bytes per second each way, and the gap, no longer than α."""
-    return Link.of(alpha, bandwidth=bandwidth, gap=min(gap, alpha))
+    return _wire("nvlink", alpha, bandwidth, gap)
+
+
+def _wire(name, alpha, bandwidth, gap):
+    require(name, "gap", gap, number())
+    return Link.of(alpha, bandwidth=bandwidth, gap=min(gap, Link.of(alpha, bandwidth=bandwidth).alpha))

@@ -403,7 +403,7 @@ def test_a_bound_is_the_same_however_its_collective_is_spelled(name):
 
 @pytest.mark.parametrize("name", ["rubbish", "send_recv", None, ""])
 def test_a_bound_for_what_is_no_collective_is_refused(name):
-    with pytest.raises(UsageError, match="is no collective: .*ive one of broadcast, reduce"):
+    with pytest.raises(UsageError, match="is not a collective: .*ive one of broadcast, reduce"):
         lower_bound(name, 8)
 
 

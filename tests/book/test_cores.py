@@ -1,34 +1,17 @@
 """A chapter's core: what stands above the heading Further can be read in its printed minutes, and asks before it shows."""
 
-import ast
+import re
 
+import core_names
 import pytest
 import routes
 
 # Chapters that have no core yet. The list only gets shorter.
 WITHOUT = {f"{number:02}" for number in range(1, 26)} - {"01", "02", "03"}
-MOST_WORDS, MOST_CELLS, LEAST_GUESSES = 1200, 15, 3
-CORES = {number: path for number, path in routes.chapters().items() if any(map(routes.is_further, routes.notebook(path).cells))}
+MOST_WORDS, MOST_CELLS, LEAST_GUESSES, MOST_NAMES = 1200, 15, 3, 80
+CORES = {number: path for number, path in routes.chapters().items() if routes.has_core(path) and number != "00"}
 
 every_core = pytest.mark.parametrize("number", CORES)
-
-
-def names(cells):
-    """What cells ask a reader to know of this package: what they import of it, and attributes of its rooms."""
-    found = set()
-    for cell in routes.shown(cells):
-        lines = [line for line in cell.source.splitlines() if not line.startswith(("%", "!"))]
-        tree = ast.parse("\n".join(lines))
-        rooms = {"ringtree"}
-        for node in ast.walk(tree):
-            if isinstance(node, ast.ImportFrom) and node.module.partition(".")[0] == "ringtree":
-                found |= {each.name for each in node.names}
-                rooms |= {each.asname or each.name for each in node.names}
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-                if node.value.id in rooms | {"ranks", "lab", "draw", "labs", "measure", "theory", "data"}:
-                    found.add(f"{node.value.id}.{node.attr}")
-    return found
 
 
 def test_the_chapters_without_a_core_are_those_that_are_named():
@@ -59,5 +42,27 @@ def test_further_says_for_whom_it_is(number):
 
 
 def test_the_first_cores_ask_for_few_names():
-    asked = set().union(*(names(routes.core(CORES[number])) for number in CORES if number <= "05"))
+    asked = set().union(*(core_names.used(routes.shown(routes.core(CORES[number]))) for number in CORES if number <= "05"))
     assert len(asked) <= 25, sorted(asked)
+
+
+def test_all_cores_together_ask_for_names_that_fit_on_one_card():
+    asked = routes.first_uses()
+    assert len(asked) <= MOST_NAMES, sorted(asked)
+    card = (routes.ROOT / "book" / "names.md").read_text(encoding="utf-8")
+    for name in asked:
+        assert card.count(f"\n| `{name}` | ") == 1, f"{name} is not on the card: run python tools/routes.py"
+    assert not re.findall(r"^\| `[^`]+` \|\s*\|", card, re.MULTILINE), "a name without a sentence: give it a docstring"
+
+
+def test_a_name_counts_as_it_is_imported_and_with_what_is_taken_of_it():
+    new = routes.nbformat.v4.new_code_cell
+    cells = [new("from ringtree import bytes_text as KB, Link"), new("%%px\nx = Link.of(1, bandwidth=2)\nranks.pull('x')")]
+    found = core_names.used(cells)
+    assert found == {
+        "bytes_text": ("ringtree", "bytes_text"),
+        "Link": ("ringtree", "Link"),
+        "Link.of": ("ringtree", "Link.of"),
+        "ranks.pull": ("ringtree.live.cluster", "Ranks.pull"),
+    }
+    assert all(core_names.what_it_does(*place) for place in found.values())

@@ -348,7 +348,7 @@ def test_a_picture_cannot_disagree_with_what_was_called():
         draw.before_after([[5], [6]], [[5], [9]], by="broadcast")
     with pytest.raises(UsageError, match="given with 1 boxes after the all_gather, which makes 2"):
         draw.before_after([[5], [6]], [[5], [6]], by="all_gather")
-    with pytest.raises(UsageError, match="'all_sum' is no collective"):
+    with pytest.raises(UsageError, match="'all_sum' is not a collective"):
         draw.before_after([[5], [6]], [[5], [6]], by="all_sum")
     with pytest.raises(UsageError, match="2 ranks was given a trace of 3"):
         draw.before_after([[5], [6]], [[5], [6]], by=Trace([Message(0, 1, 4, 0, 1)], size=3))

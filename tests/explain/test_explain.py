@@ -150,8 +150,8 @@ def test_a_log_that_cannot_be_read_is_named_and_the_others_are_explained(logs, t
         (["--html", "."], "is a folder"),
         (["--nccl-log", "none.log"], "--nccl-log none.log cannot be read"),
         (["--collective", "all_shout"], "all_shout"),
-        (["--ranks", "0"], "no whole number"),
-        (["--gpus-per-node", "two"], "no whole number"),
+        (["--ranks", "0"], "not a whole number"),
+        (["--gpus-per-node", "two"], "not a whole number"),
     ],
 )
 def test_what_is_given_wrongly_is_one_sentence_and_exit_code_2(logs, capsys, options, sentence):

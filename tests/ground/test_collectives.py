@@ -35,12 +35,12 @@ def test_torchs_mpis_and_nccl_tests_names_are_read(name, meant):
 
 @pytest.mark.parametrize("name", ["all-reduction", "", "tensor", None, 3, "send_recv"])
 def test_anything_else_is_an_error_that_says_what_there_is(name):
-    with pytest.raises(UsageError, match="is no collective.* give one of broadcast, reduce, scatter|did you mean"):
+    with pytest.raises(UsageError, match="is not a collective.* give one of broadcast, reduce, scatter|did you mean"):
         find(name)
 
 
 def test_a_near_miss_is_answered_with_the_nearest_name():
-    with pytest.raises(UsageError, match="'all_reduced' is no collective: did you mean all_reduce"):
+    with pytest.raises(UsageError, match="'all_reduced' is not a collective: did you mean all_reduce"):
         find("all_reduced")
 
 

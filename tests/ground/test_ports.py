@@ -171,7 +171,7 @@ def asked(url, token="", **what):
 
 
 @linux
-def test_a_neighbour_reaches_no_channel_of_a_kernel_of_make_lab(tmp_path):
+def test_a_neighbor_reaches_no_channel_of_a_kernel_of_make_lab(tmp_path):
     with jupyterlab(tmp_path) as (server, address, token):
         assert asked(f"{address}/api/kernels") == asked(f"{address}/api/kernels", "another") == 403
         number = asked(f"{address}/api/kernels", token, data=b"{}")["id"]

@@ -91,10 +91,10 @@ def test_a_table_without_rows_keeps_its_columns_and_types():
 @pytest.mark.parametrize(
     ("body", "sentence"),
     [
-        ("size,time\n8,1\n16,fast\n", "line 5: time is 'fast', which it cannot be: expected a number"),
-        ("size,time\n8,1\n1.5,1\n", "line 5: size is '1.5', which it cannot be: expected a whole number"),
+        ("size,time\n8,1\n16,fast\n", "line 5: time is 'fast', which is not possible: expected a number"),
+        ("size,time\n8,1\n1.5,1\n", "line 5: size is '1.5', which is not possible: expected a whole number"),
         ("size,time\n# why\n\n,1\n", "line 6: size is missing: expected a whole number"),
-        ("size,stable\n8,yes\n", "line 4: stable is 'yes', which it cannot be: expected True or False"),
+        ("size,stable\n8,yes\n", "line 4: stable is 'yes', which is not possible: expected True or False"),
         ("size,time\n8,1\n16\n32,1\n", "line 5: it has 1 cells, and there are 2 columns"),
         ("size,time\n8,1,2\n", "line 4: it has 3 cells, and there are 2 columns"),
         ("", "'t.csv' has no columns"),

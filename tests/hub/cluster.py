@@ -102,6 +102,8 @@ class Cluster(parts.Hub):
     def __init__(self, folder, course, **options):
         super().__init__(folder, course, gpus=4, **options)
         del self.sockets["hub"]
+        self.munge = self.folder / "munge"  # which all machines see
+        self.sockets["munge"] = self.munge / "socket"
         self.head, *self.nodes = [
             Machine(f"{name}-{self.port}", f"10.77.0.{number}") for name, number in (("head", 1), ("node1", 11), ("node2", 12))
         ]

@@ -9,6 +9,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+import last_whole_run
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -22,18 +23,48 @@ ONLY_HERE = "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"
 LONG = ("test_grading.py", "test_two_nodes.py", "test_parts_killed.py", "test_controller_killed.py", "test_allotments.py")
 
 
+# A whole run counts where these alone were skipped, each for what the machine is.
+MAY_BE_SKIPPED = ("here AppArmor refuses nobody a namespace", "no systemd-analyze here")
+
+
+def pytest_addoption(parser):
+    parser.addoption("--cut", action="store_true", help="run only the tests marked `cut`, with fewer submissions")
+    parser.addoption("--whole", action="store_true", help="note in tests/hub/last-whole-run that all of them passed")
+
+
 def pytest_configure(config):
     """What Ubuntu wants before a hub can run is there for all workers, from before the first to after the last."""
+    config.addinivalue_line("markers", "cut: runs in every .ci/run, from the log-in to a mark, with one attack of each kind")
     if "RINGTREE_HUB" in os.environ and os.geteuid() == 0 and not hasattr(config, "workerinput"):
         import namespaces
 
         leave = contextlib.ExitStack()
         leave.enter_context(namespaces.leave())
         config.add_cleanup(leave.close)
+        config.tried = last_whole_run.fingerprint() if config.getoption("--whole", False) else None
 
 
-def pytest_collection_modifyitems(items):
+def pytest_collection_modifyitems(config, items):
     items.sort(key=lambda item: LONG.index(item.path.name) if item.path.name in LONG else len(LONG))
+    if config.getoption("--cut", False):
+        left_out = [item for item in items if not item.get_closest_marker("cut")]
+        items[:] = [item for item in items if item.get_closest_marker("cut")]
+        config.hook.pytest_deselected(items=left_out)
+
+
+def pytest_sessionfinish(session, exitstatus):
+    """Note a whole run that passed, of files that stayed the same meanwhile."""
+    if not (tried := getattr(session.config, "tried", None)):
+        return
+    skipped = session.config.pluginmanager.get_plugin("terminalreporter").stats.get("skipped", [])
+    reasons = [str(report.longrepr[2]).removeprefix("Skipped: ") for report in skipped]
+    if whole_run_counts(exitstatus, reasons) and tried == last_whole_run.fingerprint():
+        last_whole_run.write(tried)
+
+
+def whole_run_counts(exitstatus, reasons):
+    """Whether a run ended well, and skipped nothing but what MAY_BE_SKIPPED has."""
+    return exitstatus == 0 and all(reason.startswith(MAY_BE_SKIPPED) for reason in reasons)
 
 
 # What no package mends: where a machine does not allow it, no hub can be tried.

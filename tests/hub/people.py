@@ -250,9 +250,8 @@ def try_out(hub):
 
 
 def left_by(hub):
-    """The users of a hub that has ended who are there still."""
-    there = {each.pw_name for each in pwd.getpwall()}
-    return there & {hub.accounts.proxy, *hub.accounts.made} if hub.accounts else set()
+    """The users of a hub that has ended who could not be removed. Another hub may have taken the names of the others."""
+    return hub.accounts.left if hub.accounts else set()
 
 
 def received(line):

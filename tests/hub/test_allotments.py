@@ -5,12 +5,14 @@ import re
 import signal
 
 import people
+import pytest
 import requests
 from people import wait_for
 
 OPEN = "import os\ntry:\n    os.open({path!r}, os.O_RDWR)\nexcept OSError as error:\n    print(error.strerror)"
 
 
+@pytest.mark.cut
 def test_two_learners_hold_different_gpus_and_can_open_no_others(hub, learners):
     first, second = learners(1), learners(2)
     for learner, count in ((first, 2), (second, 1)):
@@ -98,6 +100,7 @@ def test_a_server_killed_gives_its_gpus_back_and_leaves_nothing(hub, learners):
     wait_for(lambda: not learner.ready(), "the hub to notice")
     page = requests.get(f"{learner.url}/api/status", headers=learner.headers(), timeout=30)
     assert page.status_code == 424 and "no longer running" in page.text, page.text
+    assert "by itself" in last_end(hub, learner)
 
 
 def test_a_kernel_killed_is_started_again_and_its_ranks_are_gone(hub, learners):
@@ -124,7 +127,7 @@ def test_idle_and_overdue_servers_end_and_their_gpus_go_to_who_waits(hub, chromi
     """Idle is also who has JupyterLab open, and ranks that wait."""
     idle, overdue, waiting = learners(1), learners(2), learners(3)
     try:
-        hub.settings["RINGTREE_HUB_IDLE_SECONDS"] = "15"
+        hub.settings["RINGTREE_HUB_IDLE_SECONDS"] = "40"
         again(hub, "hub")
         idle.start(gpus=2)
         hub.settings["RINGTREE_HUB_IDLE_SECONDS"] = "3600"
@@ -146,6 +149,36 @@ def test_idle_and_overdue_servers_end_and_their_gpus_go_to_who_waits(hub, chromi
         assert not hub.admin.job(learner.name) and not learner.processes()
         wait_for(lambda folder=folder: not os.path.exists(folder), "the temporary folder to go", 20)
         wait_for(lambda learner=learner: not learner.ready(), "the hub to notice")
+    assert re.search(r"it had no work for \d min", last_end(hub, idle)) and "its time was over" in last_end(hub, overdue)
+    overdue.start(gpus=0)
+    hub.admin.stop(overdue.name)
+    assert not last_end(hub, overdue), "it was stopped by its learner: that needs no word"
+
+
+def last_end(hub, learner):
+    """What the page to choose says at the next log-in of the learner's last server."""
+    session, page = people.log_in(hub, learner.name, learner.password)
+    page = session.get(f"{hub.address}/hub/spawn", timeout=30).text
+    assert "Choose your server" in page
+    return "".join(re.findall(r'<p id="last"[^>]*>([^<]*)</p>', page))
+
+
+@pytest.mark.parametrize(
+    "state, told, why",
+    [
+        ("TIMEOUT", "a line", "its time was over."),
+        ("OUT_OF_MEMORY", "", "it took more memory than you had asked for."),
+        ("NODE_FAIL", "", "the machine that it ran on was lost."),
+        ("COMPLETED", "No kernels for 3601 seconds; shutting down.\nbye\nbye\nbye", "it had no work for 1 h 1 min."),
+        ("FAILED", "KeyError: 1", "by itself. Its last lines: KeyError: 1"),
+        ("", "", "by itself."),
+    ],
+)
+def test_why_a_server_ended_is_said_in_words(state, told, why):
+    pytest.importorskip("batchspawner", reason="the hub's packages are in its own environment: make test-hub")
+    from allotments import why_ended
+
+    assert why_ended(state, told) == why
 
 
 def again(hub, part):

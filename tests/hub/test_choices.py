@@ -4,15 +4,27 @@ import pytest
 from choices import Limits
 from queue_place import gpus_in, spoken, tell_free, tell_place
 
+pytestmark = pytest.mark.cut
 SERVER = Limits(gpus=4, hours=4, gib=16)
+SETTINGS = ["own", "clean"]
+CHOSEN = {"gpus": 2, "hours": 1, "gib": 8, "settings": "own"}
 
 
 def test_a_form_and_a_program_may_ask_for_the_same():
-    assert SERVER.checked({"gpus": ["2"], "hours": ["1"], "gib": ["8"]}) == {"gpus": 2, "hours": 1, "gib": 8}
-    assert SERVER.checked({"gpus": 2, "gib": 8}) == {"gpus": 2, "hours": 1, "gib": 8}
+    assert SERVER.checked({"gpus": ["2"], "hours": ["1"], "gib": ["8"]}) == CHOSEN
+    assert SERVER.checked({"gpus": 2, "gib": 8}) == CHOSEN
+    assert SERVER.checked({"gpus": 2, "gib": 8, "settings": ["clean"]}) == CHOSEN | {"settings": "clean"}
 
 
-TOO_MUCH = [{"gpus": 8}, {"gpus": 3}, {"gpus": "part"}, {"hours": "99"}, {"gib": "64\n#SBATCH --gres=gpu:4"}, {"gpus": [True]}]
+TOO_MUCH = [
+    {"gpus": 8},
+    {"gpus": 3},
+    {"gpus": "part"},
+    {"hours": "99"},
+    {"gib": "64\n#SBATCH --gres=gpu:4"},
+    {"gpus": [True]},
+    {"settings": "x; id"},
+]
 
 
 @pytest.mark.parametrize("asked", TOO_MUCH)
@@ -22,17 +34,24 @@ def test_what_is_not_on_offer_is_refused_in_a_sentence(asked):
 
 
 def test_nothing_else_in_a_request_reaches_the_job():
-    assert SERVER.checked({"cmd": "id", "prologue": "id"}) == {"gpus": 0, "hours": 1, "gib": 2}
+    assert SERVER.checked({"cmd": "id", "prologue": "id"}) == {"gpus": 0, "hours": 1, "gib": 2, "settings": "own"}
+
+
+def test_a_long_value_is_refused_in_a_short_sentence():
+    with pytest.raises(ValueError, match="was asked for") as refused:
+        SERVER.checked({"gpus": "x" * 100_000})
+    assert len(str(refused.value)) < 200
 
 
 def test_the_page_shows_what_the_server_has():
-    assert [values for _, values in SERVER.choices().values()] == [[0, 1, 2, 4], [1, 2, 4], [2, 4, 8, 16]]
+    assert [values for _, values in SERVER.choices().values()] == [[0, 1, 2, 4], [1, 2, 4], [2, 4, 8, 16], SETTINGS]
     assert '<option value="0">none: the ranks run on the CPU</option>' in SERVER.page()
 
 
 def test_a_part_of_a_gpu_is_on_offer_where_one_is_set_aside():
     sharing = Limits(gpus=1, hours=4, gib=16, sharing=3)
-    assert sharing.checked({"gpus": ["part"]}) == {"gpus": "part", "hours": 1, "gib": 4} == sharing.checked({"gpus": "part"})
+    part_of_one = {"gpus": "part", "hours": 1, "gib": 4, "settings": "own"}
+    assert sharing.checked({"gpus": ["part"]}) == part_of_one == sharing.checked({"gpus": "part"})
     page = sharing.page()
     assert (
         '<option value="part">a part of one, which up to 3 learners share</option>' in page
@@ -48,8 +67,9 @@ def test_the_most_that_an_administrator_allows_is_on_offer():
         [0],
         [1, 2, 4, 8, 12, 24],
         [2, 4, 8, 16, 20],
+        SETTINGS,
     ]
-    assert [values for _, values in Limits(gpus=8, hours=1, gib=1).choices().values()] == [[0, 1, 2, 4, 8], [1], [1]]
+    assert [values for _, values in Limits(gpus=8, hours=1, gib=1).choices().values()] == [[0, 1, 2, 4, 8], [1], [1], SETTINGS]
 
 
 def test_gpus_come_with_the_memory_that_their_ranks_want():

@@ -94,13 +94,23 @@ def test_the_demo_says_where_and_as_whom_and_an_interrupt_leaves_nothing(demo):
     groups = {each.gr_name for each in grp.getgrall() if learners[0] in each.gr_mem}
     assert proxy.startswith("ringtree-proxy") and groups and len(list(processes_of(folder))) > 5
     hub = f"hub{urlsplit(address).port}"
+    left = [Path(where, f"left-by-{learners[0]}", "deep", "file") for where in ("/tmp", "/var/tmp", "/dev/shm")]
+    for path in left:
+        as_one = ["setpriv", f"--reuid={learners[0]}", "--clear-groups", "sh", "-c"]
+        subprocess.run([*as_one, f"mkdir -p {path.parent} && touch {path} && chmod 0 {path.parent}"], check=True)
+    assert all(path.exists() for path in left)
+    secret = [line for line in Path("/etc/shadow").read_text().splitlines() if line.split(":")[0] in accounts]
+    assert len(secret) == 3
     with nobody_else_makes_accounts():
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == 0, said.read_text()
         assert not {*accounts, proxy} & {each.pw_name for each in pwd.getpwall()}
         assert not {*accounts, proxy, *groups} & {each.gr_name for each in grp.getgrall()}
+        backups = {path: path.read_text() for path in Path("/etc").glob("*-") if path.is_file()}
+    assert not [path for path, text in backups.items() for line in secret if line in text]
+    assert not [path for path in left if path.parents[1].exists()]
     assert said.read_text().endswith("Ending servers, hub and Slurm, and removing the accounts.\n")
-    assert not folder.exists() and not list(processes_of(folder)) and not groups_of(hub)
+    assert not folder.exists() and not Path("/run", hub).exists() and not list(processes_of(folder)) and not groups_of(hub)
 
 
 # ------------------------------------------------------------ where none can run

@@ -1,10 +1,12 @@
-"""The values for Kubernetes: by the chart's schema and by KubeSpawner's traits; and what the image names."""
+"""The values for Kubernetes: by the chart's schema, by KubeSpawner's traits and by their authenticator; and what the image names."""
 
+import asyncio
 import copy
 import os
 import re
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -62,6 +64,109 @@ def test_a_learner_logs_in_and_no_other_pod_reaches_their_server():
     assert whole["cull"]["enabled"] and whole["cull"]["maxAge"] == 28800
 
 
+# ---------------------------------------------------------------- who gets in, who waits, and who is idle
+
+
+@pytest.fixture
+def configured(monkeypatch):
+    """`configured(values)`: JupyterHub's configuration, as the chart's hub makes it of the values."""
+    config = pytest.importorskip("traitlets.config")
+    pytest.importorskip("nativeauthenticator", reason="the chart's authenticator is in the hub's environment: make test-hub")
+    monkeypatch.setenv("TEACHER_PASSWORD", "plain-as-day-3")
+
+    def configure(values):
+        c, said = config.Config(), values["hub"]
+        for name, settings in said["config"].items():
+            c[name].update(copy.deepcopy(settings))
+        for _, code in sorted(said.get("extraConfig", {}).items()):
+            exec(code, {"c": c, "get_config": lambda: c})
+        return c
+
+    return configure
+
+
+@pytest.fixture
+def door(configured):
+    """`door(values)`: the authenticator that the hub would ask, with accounts of its own in memory."""
+    from jupyterhub import orm
+    from traitlets import import_item
+
+    def make(values=VALUES):
+        c = configured(values)
+        kind = c.JupyterHub.authenticator_class
+        kind = import_item(kind) if isinstance(kind, str) else kind
+        return kind(config=c, _deprecated_db_session=orm.new_session_factory("sqlite:///:memory:")())
+
+    return make
+
+
+def admitted(door, name, password):
+    """(name, whether an administrator) of somebody who gets in with this password, or None."""
+    with ThreadPoolExecutor() as aside:  # a browser's tests may have a loop in this thread
+        told = {"username": name, "password": password}
+        found = aside.submit(asyncio.run, door.get_authenticated_user(None, told)).result()
+    return found and (found["name"], bool(found["admin"]))
+
+
+def test_the_teacher_gets_in_and_who_was_let_in_and_nobody_else(door):
+    door = door()
+    assert admitted(door, "teacher", "plain-as-day-3") == ("teacher", True)
+    assert not admitted(door, "teacher", "guessed") and not admitted(door, "root", "") and not admitted(door, "ada", "")
+    for name in ("ada", "bob"):
+        assert door.create_user(name, f"as {name} signs up")
+        assert not admitted(door, name, f"as {name} signs up"), "signed up, and not let in yet"
+    door.get_user("ada").is_authorized = True  # what the teacher's page does
+    assert admitted(door, "ada", "as ada signs up") == ("ada", False)
+    assert not admitted(door, "ada", "guessed") and not admitted(door, "bob", "as bob signs up")
+    assert not door.create_user("teacher", "whoever comes first"), "signed up before anybody could"
+    assert not door.create_user("Teacher", "whoever comes first") and not door.create_user("carol", "short")
+    assert admitted(door, "teacher", "plain-as-day-3") and not admitted(door, "teacher", "whoever comes first")
+
+
+def test_after_some_wrong_passwords_the_next_has_to_wait(door):
+    door = door()
+    for _ in range(VALUES["hub"]["config"]["NativeAuthenticator"]["allowed_failed_logins"]):
+        assert not admitted(door, "teacher", "guessed")
+    assert not admitted(door, "teacher", "plain-as-day-3")
+
+
+@pytest.mark.parametrize("password", ["", "short", "123456789"])
+def test_without_a_password_for_the_teacher_the_hub_does_not_start(door, monkeypatch, password):
+    monkeypatch.setenv("TEACHER_PASSWORD", password)
+    with pytest.raises(ValueError, match="the password of teacher: expected 12 letters or more"):
+        door()
+
+
+def test_without_leave_for_all_of_the_authenticators_own_list_nobody_would_get_in(door):
+    values = copy.deepcopy(VALUES)
+    del values["hub"]["config"]["Authenticator"]["allow_all"]
+    without = door(values)
+    without.create_user("ada", "as ada signs up")
+    without.get_user("ada").is_authorized = True
+    assert not admitted(without, "ada", "as ada signs up"), "then the test above shows nothing"
+
+
+def test_a_page_that_says_how_long_one_waits_says_it_as_the_hub_does():
+    assert VALUES["singleuser"]["startTimeout"] == 3600
+    for slug, profile in PROFILES.items():
+        assert ("you wait up to an hour" in profile["description"]) == (slug != "cpu"), slug
+
+
+def test_an_idle_server_ends_as_on_the_hubs_own_server(configured, monkeypatch, tmp_path):
+    from tornado import httpserver
+    from traitlets.config.loader import PyFileConfigLoader
+
+    monkeypatch.setattr(httpserver, "_HTTPRequestContext", httpserver._HTTPRequestContext)  # which the configuration sets
+    here = {"STATE": tmp_path, "GROUP": "root", "PROXY_GROUP": "root", "GPUS": "0", "ADDRESS": "http://127.0.0.1"}
+    for name, value in here.items():
+        monkeypatch.setenv(f"RINGTREE_HUB_{name}", str(value))
+    monkeypatch.delenv("RINGTREE_HUB_IDLE_SECONDS", raising=False)
+    monkeypatch.setenv("SLURM_CONF", str(tmp_path / "none"))
+    ours = PyFileConfigLoader(str(ROOT / "hub" / "server" / "jupyterhub_config.py")).load_config()
+    args = configured(VALUES).KubeSpawner.args
+    assert args == ours.Spawner.args and f"--ServerApp.shutdown_no_activity_timeout={VALUES['cull']['timeout']}" in args
+
+
 def test_profiles_override_what_kubespawner_has():
     """The chart's schema takes anything in a profile, so a slip there would show when a learner starts a server."""
     kind = pytest.importorskip("kubespawner").KubeSpawner
@@ -108,7 +213,11 @@ def test_each_start_brings_what_is_new_in_the_course_and_keeps_a_learners_change
         subprocess.run([*git, "commit", "--quiet", "-m", "The course"], check=True)
 
     def start(repository=course):
-        env = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "HOME": str(home), "COURSE": str(repository)}
+        env = {
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+            "HOME": str(home),
+            "RINGTREE_COURSE": str(repository),
+        }
         return subprocess.run(VALUES["singleuser"]["lifecycleHooks"]["postStart"]["exec"]["command"], env=env).returncode
 
     subprocess.run(["git", "init", "--quiet", "--initial-branch=main", str(course)], check=True)
@@ -127,13 +236,15 @@ def test_each_start_brings_what_is_new_in_the_course_and_keeps_a_learners_change
 
 def test_the_image_takes_what_there_is():
     text = (KUBERNETES / "Dockerfile").read_text()
-    assert text.startswith("# Not run here")
-    for source in re.findall(r"^COPY (\S+) ", text, re.MULTILINE):
-        assert source == "_build/course"
+    rules = "hub/server/jupyter_server_config.py"  # for links, and for what is work
+    assert re.findall(r"^COPY (\S+) (\S+)", text, re.MULTILINE) == [("_build/course", "/opt/course"), (rules, "/opt/hub/")]
+    assert (ROOT / rules).exists()
+    needed = set(re.findall(r'os\.environ\["(\w+)"\]', (ROOT / rules).read_text()))
+    assert needed and needed <= VALUES["singleuser"]["extraEnv"].keys()
     assert f"jupyterhub=={yaml.safe_load((CHART / 'Chart.yaml').read_text())['appVersion']}" in text
     hub = (ROOT / "hub" / "server" / "requirements.txt").read_text()
     assert re.search(r"nbgitpuller==\S+", text)[0] in hub.split()
-    settings = re.search("JUPYTER_CONFIG_PATH=/opt/course/(.*)", text)[1]
+    settings = re.search("JUPYTER_CONFIG_PATH=/opt/course/(.*):/opt/hub$", text, re.MULTILINE)[1]
     assert (ROOT / settings / "jupyter_server_config.py").exists()
     for lock in re.findall(r"-[rc] (\S+)", text):
         assert (ROOT / lock).exists()

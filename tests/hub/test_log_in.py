@@ -11,6 +11,7 @@ from contextlib import contextmanager
 import layout
 import people
 import pytest
+import requests
 
 pytest.importorskip("jupyterhub", reason="a hub is tried by `make test-hub`, in its own environment")
 
@@ -46,6 +47,7 @@ def also_in(group, name):
         subprocess.run(["gpasswd", "--delete", name, group], check=True, stdout=subprocess.DEVNULL)
 
 
+@pytest.mark.cut
 def test_nobody_logs_in_without_the_password_or_from_outside_the_groups(hub, learners, said):
     learner = learners(1)
     with people.outsider(hub) as (name, password):
@@ -115,6 +117,7 @@ def test_after_some_wrong_passwords_the_next_has_to_wait(hub, learners, said):
     assert len(ASKED.findall(said())) == before, "PAM was asked"
 
 
+@pytest.mark.cut
 def test_limits_are_of_a_name_and_of_an_address():
     now = [0.0]
     limits = Limits(lambda: now[0])
@@ -156,6 +159,32 @@ def test_limits_remember_so_many_names_and_no_more(monkeypatch):
         assert len(limits.pairs) <= 12 and len(limits.addresses) <= 12 and limits.pairs["held", "there"][0] == 1
 
 
+def test_no_password_can_be_tried_at_another_door(hub, learners, said):
+    """JupyterHub makes a token for whoever sends a password in the request for it."""
+    learner = learners(1)
+    people.log_in(hub, learner.name, learner.password, "127.0.0.7")  # known to the hub
+    asked = len(ASKED.findall(said()))
+    for name, password in ((learner.name, learner.password), (learner.name, "guessed"), ("root", "x"), (["a"], {})):
+        body = {"auth": {"username": name, "password": password}}
+        answer = requests.post(f"{hub.address}/hub/api/users/{learner.name}/tokens", json=body, timeout=60)
+        assert answer.status_code == 403 and "token" not in answer.json(), answer.text
+    assert len(ASKED.findall(said())) == asked, "PAM was asked"
+
+
+def test_an_account_without_a_password_is_nobodys(hub, learners):
+    learner = learners(6)
+    subprocess.run(["passwd", "--quiet", "--delete", learner.name], check=True)
+    refused(hub, learner.name, "", address="127.0.0.8")
+    refused(hub, learner.name, "guessed", address="127.0.0.8")
+    subprocess.run(["chpasswd"], input=f"{learner.name}:{learner.password}\n", text=True, check=True)
+    assert people.log_in(hub, learner.name, learner.password, "127.0.0.8")[1].status_code == 200
+
+
+def test_a_password_longer_than_any_is_not_computed_with(hub, learners, said):
+    refused(hub, learners(1).name, "x" * 80_000, address="127.0.0.8")
+    assert not ASKED.findall(said()), "PAM was asked"
+
+
 FORGED = """
 import re, socket, urllib.parse
 def ask(lines, body=""):
@@ -189,6 +218,7 @@ def test_the_address_in_the_hubs_log_is_not_a_learners_to_choose(hub, learners, 
 # ---------------------------------------------------------------- who gets a server
 
 
+@pytest.mark.cut
 def test_no_user_outside_of_the_learners_group_gets_a_server_whoever_asks(hub, said):
     with people.outsider(hub) as (name, _):
         for each in (name, "root", "nobody"):

@@ -1,6 +1,7 @@
 """Nothing in a learner's home runs outside of the learner's job, and a process that a learner leaves outside is ended."""
 
 import contextlib
+import json
 import os
 import re
 import signal
@@ -13,6 +14,7 @@ import people
 import pytest
 import requests
 import strays
+import websocket
 from people import wait_for
 
 # Says where it runs, by its own name; and starts a process that stays.
@@ -96,6 +98,7 @@ def home(hub, learners):
             path.unlink(missing_ok=True)
 
 
+@pytest.mark.cut
 def test_nothing_in_a_home_runs_outside_of_the_job_or_reaches_a_servers_variables(hub, home):
     """A server is started, stopped and started again, as by a learner who leaves something for the next start."""
     host = os.readlink("/proc/self/ns/net")
@@ -168,6 +171,7 @@ while True:
 """
 
 
+@pytest.mark.cut
 def test_what_a_learner_leaves_outside_of_every_job_is_ended(hub, learners):
     learner, other = learners(1), learners(2)
     learner.start(gpus=0)
@@ -191,29 +195,117 @@ def test_what_a_learner_leaves_outside_of_every_job_is_ended(hub, learners):
     assert marks and marks <= set(teacher.processes()), "the part that marks is the teacher's, and in no job"
 
 
-def test_where_something_in_the_home_stops_a_server_its_page_says_what(hub, learners):
+BROKEN = {
+    ".jupyter/jupyter_server_config.py": "raise SystemExit('this is a mistake in my own file')\n",
+    ".ipython/profile_default/startup/00-first.py": "import os; os._exit(3)\n",
+    ".ipython/profile_default/ipython_config.py": "raise SystemExit('another')\n",
+    ".local/share/jupyter/kernels/python3/kernel.json": '{"argv": ["/bin/false"], "display_name": "none", "language": "python"}',
+    ".bash_profile": "exit 3\n",
+    ".bashrc": "exit 3\n",
+}
+
+
+def refused(hub, learner, **asked):
+    """What the page says to a learner whose server does not start."""
+    hub.admin.start(learner.name, **asked)
+    *_, told = hub.admin.progress(learner.name)
+    assert told.get("failed"), told
+    return told["message"]
+
+
+def in_a_terminal(learner, line):
+    """Type a line into a new terminal of the learner's server."""
+    name = requests.post(f"{learner.url}/api/terminals", headers=learner.headers(), timeout=30).json()["name"]
+    url = f"{learner.url}/terminals/websocket/{name}".replace("http", "ws", 1)
+    terminal = websocket.create_connection(url, header=learner.headers(), timeout=30)
+    terminal.send(json.dumps(["stdin", f"{line}\r"]))
+    return terminal
+
+
+@pytest.mark.cut
+def test_where_something_in_the_home_stops_a_server_its_page_says_what_and_its_learner_mends_it(hub, learners):
     learner = learners(1)
-    wrong = learner.write(".jupyter/jupyter_server_config.py", "raise SystemExit('this is a mistake in my own file')\n")
+    written = [learner.write(name, text) for name, text in BROKEN.items()]
     try:
-        hub.admin.start(learner.name, gpus=0)
-        *_, told = hub.admin.progress(learner.name)
-    finally:
-        wrong.unlink()
+        told = refused(hub, learner, gpus=0)
+        assert "this is a mistake" in told and "home" in told and "Settings: none of your own" in told, told
+        learner.start(gpus=0, settings="clean")
+        with learner.kernel() as run:
+            assert run("import os; print(os.getcwd())") == learner.home
+        mended = "; ".join(f"mv {name} {name}.old" for name in BROKEN)
+        terminal = in_a_terminal(learner, f"cd && {mended.replace('; ', ' && ')}")
+        wait_for(lambda: not any(path.exists() for path in written), "what is typed to be done", 30)
+        terminal.close()
         hub.admin.stop(learner.name)
-    assert told.get("failed") and "this is a mistake" in told["message"] and "home" in told["message"], told
+        learner.start(gpus=0)
+    finally:
+        hub.admin.stop(learner.name)
+        for path in written:
+            for each in (path, path.with_name(f"{path.name}.old")):
+                each.unlink(missing_ok=True)
 
 
-def test_a_full_home_is_named_as_such(hub, learners):
+def test_a_full_home_is_named_as_such_and_its_learner_makes_room(hub, learners):
     learner = learners(1)
     subprocess.run(["mount", "-t", "tmpfs", "-o", f"size=64k,uid={learner.uid},mode=700", "home", learner.home], check=True)
     try:
-        learner.as_user("dd", "if=/dev/zero", f"of={learner.home}/fills")
-        hub.admin.start(learner.name, gpus=0)
-        *_, told = hub.admin.progress(learner.name)
+        fills = Path(learner.home, "fills")
+        learner.as_user("dd", "if=/dev/zero", f"of={fills}")
+        assert "Your home is full" in refused(hub, learner, gpus=0)
+        learner.start(gpus=0, settings="clean")
+        terminal = in_a_terminal(learner, f"rm {fills}")
+        wait_for(lambda: not fills.exists(), "what is typed to be done", 30)
+        terminal.close()
+        with learner.kernel() as run:
+            assert run("print('still here')") == "still here"
     finally:
         hub.admin.stop(learner.name)
         subprocess.run(["umount", "--lazy", learner.home], check=True)
-    assert told.get("failed") and "Your home is full" in told["message"], told
+
+
+def test_without_settings_of_the_learners_the_hubs_own_hold(hub, learners):
+    """They say what a link may bring, and what a notebook may do."""
+    learner = learners(1)
+    learner.start(gpus=0, settings="clean")
+    page = requests.get(f"{learner.url}/lab", headers=learner.headers(), timeout=60)
+    assert "script-src 'nonce-" in page.headers["Content-Security-Policy"]
+    asked = {"repo": "file:///tmp/x", "branch": "main", "targetpath": "x"}
+    assert requests.get(f"{learner.url}/git-pull/api", headers=learner.headers(), params=asked, timeout=60).status_code == 403
+
+
+def test_what_lies_in_place_of_a_servers_log_and_socket_keeps_no_server_from_starting(hub, learners):
+    """Their learner may lay anything there; root takes it away, and follows no link."""
+    learner = learners(1)
+    learner.start(gpus=0)
+    folder, kept = hub.folder / "run" / learner.name, learner.write("kept/file", "whole")
+    hub.admin.stop(learner.name)
+    lay = f"cd {folder} && rm -rf server.* && mkdir server.log && ln -s {kept.parent} server.log/link && mkdir server.sock"
+    for more in ("mkfifo server.log.1", f"ln -s {kept.parent} server.log.1"):
+        assert learner.as_user("sh", "-c", f"{lay} && {more}").returncode == 0
+        learner.start(gpus=0)
+        hub.admin.stop(learner.name)
+    assert kept.read_text() == "whole"
+
+
+PRINTS = """
+import os
+with open(f"/proc/{os.getppid()}/fd/1", "w") as said:
+    for number in range(100_000):
+        print(number, "x" * 100, file=said)
+    print("the last", file=said)
+"""
+
+
+def test_of_a_servers_log_the_end_is_kept_and_no_more(hub, learners):
+    learner = learners(1)
+    learner.start(gpus=0)
+    folder = hub.folder / "run" / learner.name
+    with learner.kernel() as run:
+        assert run(PRINTS) == ""
+    logs = [folder / "server.log.1", folder / "server.log"]
+    wait_for(lambda: "the last" in logs[1].read_text(), "the log to be written", 30)
+    assert 1_000_000 < sum(path.stat().st_size for path in logs) < 2_100_000 and "99999 xxx" in logs[1].read_text()
+    assert learner.ready()
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,17 @@
 """The pages of who chooses a server and of who waits for one, as a learner has them: wide and narrow, light and dark."""
 
 import os
+import re
+import resource
+import socket
+import time
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import people
 import requests
 from people import wait_for
+from test_security import ask_socket
 
 LOOKS = [(width, scheme) for width in (1400, 390) for scheme in ("light", "dark")]
 # Relative luminance and contrast as WCAG 2 defines them; what is behind is the nearest colour that is not transparent.
@@ -43,7 +49,7 @@ def test_the_page_to_choose_can_be_read_everywhere(hub, chromium, learners):
 
 
 def test_the_proxy_keeps_its_connections(hub):
-    """One that is opened for each request becomes a 503 now and then: hub/server/keep-alive.cjs."""
+    """One that is opened for each request becomes a 503 now and then: hub/server/connections.cjs."""
     answer = requests.post(f"{hub.address}/hub/api/users/somebody", json={}, timeout=30)
     assert (answer.status_code, answer.headers["Connection"]) == (403, "keep-alive")
 
@@ -82,3 +88,72 @@ def test_who_waits_while_the_hub_dies_is_told_and_may_choose_again(hub, chromium
         page.click("#start:has-text('Launch Server')")
         page.wait_for_selector("#gpus")
     assert not hub.admin.job(second.name)
+
+
+# ------------------------------------------------------------ connections that are held
+
+HELD = """
+import socket
+lines = []
+for number in range({count}):
+    line = socket.socket(socket.AF_UNIX)
+    line.connect({path!r})
+    line.sendall(b"POST /hub/login HTTP/1.1\\r\\nHost: hub\\r\\nContent-Length: 1000\\r\\n\\r\\nhalf")
+    line.settimeout(0.2)
+    lines.append(line)
+def is_open(line):
+    try:
+        return line.recv(1) != b""
+    except TimeoutError:
+        return True
+    except OSError:
+        return False
+print(sum(map(is_open, lines)))
+"""
+
+
+def descriptors(process):
+    return len(os.listdir(f"/proc/{process.pid}/fd"))
+
+
+def test_who_holds_many_connections_half_open_gets_so_many_and_no_more(hub, learners):
+    """From a server at the hub's own socket, and from an address at the proxy; the hub lets go after half a minute."""
+    from bounds import CONNECTIONS, SECONDS
+
+    program = Path(os.environ["RINGTREE_HUB"], "server", "connections.cjs").read_text()
+    from_an_address = int(re.search(r"RINGTREE_HUB_CONNECTIONS \|\| (\d+)", program)[1])
+    attacker, other = learners(1), learners(2)
+    for each in (attacker, other):
+        each.start(gpus=0)
+    before, path = descriptors(hub.parts["hub"]), str(hub.folder / "sockets" / "hub.sock")
+    with attacker.kernel(keep=True) as theirs:
+        held = int(theirs(HELD.format(count=CONNECTIONS + 50, path=path)))
+    assert CONNECTIONS - 5 <= held <= CONNECTIONS, "the server has some itself"
+    with other.kernel() as run:
+        token = run("print(__import__('os').environ['JUPYTERHUB_API_TOKEN'])")
+        assert run(ask_socket(path, "/hub/api/user", token)) == "HTTP/1.1 200 OK"
+    half = b"POST /hub/login HTTP/1.1\r\nHost: hub\r\nContent-Length: 1000\r\n\r\nhalf"
+    lines = []
+    with raised_limit(2 * from_an_address):
+        try:
+            for _ in range(from_an_address + 200):
+                lines.append(socket.create_connection(("127.0.0.1", hub.port), 10, source_address=("127.0.0.9", 0)))
+                with suppress(OSError):
+                    lines[-1].sendall(half)
+            wait_for(lambda: descriptors(hub.parts["proxy"]) < 2 * from_an_address + 100, "the proxy to hang up", 60)
+            begun = time.monotonic()
+            assert requests.get(f"{hub.address}/hub/api/", timeout=30).status_code == 200 and time.monotonic() - begun < 15
+            wait_for(lambda: descriptors(hub.parts["hub"]) < before + 50, "the hub to let go", 2 * SECONDS + 20)
+        finally:
+            for line in lines:
+                line.close()
+
+
+@contextmanager
+def raised_limit(files):
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(files, before[0]), max(files, before[1])))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)

@@ -67,9 +67,10 @@ def test_who_cancels_before_slurm_has_answered_leaves_no_job(hub, learners):
         controller.resume()
     people.wait_for(lambda: not hub.admin.server(learner.name).get("pending"), "the end of it")
     time.sleep(3)
-    left = hub.admin.job(learner.name)
-    hub.slurm("scancel", f"--user={learner.name}")
-    assert not left, "a server that nobody waits for"
+    try:
+        people.wait_for(lambda: not hub.admin.job(learner.name), "the end of a server that nobody waits for", 30)
+    finally:
+        hub.slurm("scancel", f"--user={learner.name}")
 
 
 def test_an_account_that_could_not_be_removed_is_named(hub, tmp_path, capfd):

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import psutil
@@ -90,7 +91,7 @@ def program(cluster, learner):
 
 def folders(learner):
     """What ranks have left in the home."""
-    return [name for name in os.listdir(learner.home) if name.startswith(".ringtree-") and name != ".ringtree-hub"]
+    return [name for name in os.listdir(learner.home) if name.startswith(".ringtree-")]
 
 
 def end(pid):
@@ -115,7 +116,7 @@ def test_sixteen_ranks_on_two_nodes_from_a_learners_server(cluster, learner, oth
         told = next(each["message"] for each in cluster.admin.progress(other.name) if "queue" in each.get("message", ""))
         assert told.startswith("In the queue: place 1 of 1. You asked for 1 GPU; 4 of 4 are free."), told
     cluster.admin.stop(learner.name)
-    ended = Path(learner.home, ".ringtree-hub", "server.log").read_text()
+    ended = (cluster.folder / "run" / learner.name / "server.log").read_text()
     assert "received signal 15, stopping" in ended, ended  # by itself: its kernels are stopped, and its folder removed
     wait_for(lambda: not cluster.admin.job(learner.name), "the ranks to end with the server that they belong to", 60)
     wait_for(other.ready, "the other to get a server, once a node is free")
@@ -135,7 +136,7 @@ def test_who_waits_is_told_and_an_interrupt_takes_the_job_out(cluster, learner, 
         waiting = "waiting until enough is free|it waits, or, where Slurm keeps accounts"  # the second of Slurm 23.11, which keeps none
         assert re.match(rf"Slurm's job \d+ is in the queue: ({waiting})", told), told
         waits.send_signal(signal.SIGINT)
-        assert "taken out of the queue; ringtree.start asks for it anew" in waits.stdout.read()
+        assert "taken out of the queue: call ringtree.start to ask for it again" in waits.stdout.read()
         wait_for(lambda: not cluster.admin.job(learner.name), "the job to leave the queue", 10)
     finally:
         cluster.slurm("scancel", f"--user={other.name}")
@@ -196,7 +197,7 @@ def test_a_server_takes_in_nobody_without_the_hubs_certificate(cluster, learner,
             token = run("print(os.environ['JUPYTERHUB_API_TOKEN'])")
         node = next(each for each in cluster.nodes if each.address in url)  # its own address, and no other of the node's
         certificates = cluster.folder / "private" / "certificates"
-        theirs = [Path(other.home) / ".ringtree-hub" / f"{name}.pem" for name in ("certfile", "keyfile")]
+        theirs = [cluster.folder / "run" / other.name / f"{name}.pem" for name in ("certfile", "keyfile")]
         hubs = [certificates / "hub-internal" / f"hub-internal.{kind}" for kind in ("crt", "key")]
         url = f"{url.replace(node.address, node.name)}api"
         names = {"verify": certificates / "hub-ca_trust.crt", "headers": {"Authorization": f"token {token}"}, "timeout": 30}
@@ -244,11 +245,43 @@ def test_no_profile_runs_on_a_node_and_only_learners_get_servers(cluster, learne
         cluster.admin.ask("POST", "users/root/server", gib=2)
         log = cluster.folder / "logs" / "hub.out"
         wait_for(lambda: f"root is not in the group {cluster.accounts.group}" in log.read_text(), "the hub to refuse", 30)
-        assert not cluster.admin.job("root") and not Path("/root/.ringtree-hub").exists()
+        assert not cluster.admin.job("root") and not (cluster.folder / "run" / "root").exists()
     finally:
         cluster.admin.stop(learner.name)
         for path in profiles:
             path.unlink(missing_ok=True)
+
+
+def test_where_something_in_the_home_stops_a_server_on_a_node_its_page_says_what(cluster, learner):
+    wrong = learner.write(".jupyter/jupyter_server_config.py", "raise SystemExit('this is a mistake in my own file')\n")
+    try:
+        begun = time.monotonic()
+        cluster.admin.start(learner.name, gib=2)
+        *_, told = cluster.admin.progress(learner.name)
+        assert told.get("failed") and "this is a mistake" in told["message"], told
+        assert "Settings: none of your own" in told["message"] and time.monotonic() - begun < 120
+        learner.start(gib=2, settings="clean")
+    finally:
+        wrong.unlink()
+        cluster.admin.stop(learner.name)
+
+
+def test_a_full_home_keeps_no_learner_from_a_server_on_a_node(cluster, learner):
+    limit = f"size=64k,uid={learner.uid},mode=700"
+    machines = [[], *(each.command for each in (cluster.head, *cluster.nodes))]
+    for command in machines:
+        subprocess.run([*command, "mount", "-t", "tmpfs", "-o", limit, "home", learner.home], check=True)
+    try:
+        for command in machines[1:]:
+            subprocess.run([*command, "dd", "if=/dev/zero", f"of={learner.home}/fills"], capture_output=True)
+        cluster.admin.start(learner.name, gib=2)
+        *_, told = cluster.admin.progress(learner.name)
+        assert told.get("failed") and "Your home is full" in told["message"], told
+        learner.start(gib=2, settings="clean")
+    finally:
+        cluster.admin.stop(learner.name)
+        for command in machines:
+            subprocess.run([*command, "umount", "--lazy", learner.home], check=True)
 
 
 def in_tmp(node):

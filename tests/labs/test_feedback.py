@@ -20,7 +20,7 @@ EVERY = {
     "not divided, in buckets": ("data-parallel", "average", "the sum for the mean"),
     "not divided, while the backward pass goes on": ("data-parallel", "overlapped", "the sum for the mean"),
     "isend, recv, wait": ("deadlock-clinic", "shift", "isend, then a blocking recv"),
-    "the same in a pipeline": ("deadlock-clinic", "pipeline", "an isend for the gradient"),
+    "the same in a pipeline": ("pipeline", "pipeline", "an isend for the gradient"),
     "buckets started as they fill": ("data-parallel", "overlapped", "as they get full"),
     "buckets from the front": ("data-parallel", "average", "from the front"),
     "the mean of one's own": ("data-parallel", "fair_loss", "the mean of one's own"),
@@ -139,8 +139,8 @@ DRAWN = {
     ("ring-all-reduce", "ring_all_reduce"): ("4 ranks in a ring exchange 24 messages", "rank 0: c of all"),
     ("broadcast", "tree_broadcast"): ("4 ranks as a tree exchange 3 messages", "rank 1: x of 0"),
     ("broadcast", "chain_broadcast"): ("4 ranks in a row exchange", "rank 3: "),
-    ("ranks-and-groups", "halo"): ("4 ranks on a grid exchange 8 messages", "rank 0: 6 = a of 1"),
-    ("deadlock-clinic", "shift"): ("4 ranks in a ring exchange 4 messages", "rank 0: x of 3"),
+    ("grids", "halo"): ("4 ranks on a grid exchange 8 messages", "rank 0: 6 = a of 1"),
+    ("deadlock-clinic", "shift"): ("4 ranks in a ring exchange 4 messages", "rank 0: x of 1"),
 }
 
 
@@ -152,8 +152,8 @@ def test_the_player_shows_what_is_returned_in_the_shape_of_its_ways(lab, name):
 
 
 def test_activations_that_were_multiplied_are_seen_to_travel():
-    text = ANSWERS["deadlock-clinic"].WRONG["pipeline"]["all forwards first"][0]
-    figure = drawn("deadlock-clinic", "pipeline", text, size=2)
+    text = ANSWERS["pipeline"].WRONG["pipeline"]["all forwards first"][0]
+    figure = drawn("pipeline", "pipeline", text, size=2)
     assert "0 → 1: ae of 0" in figure.html and "nothing" not in figure.html.split("<tbody>")[1].split("<tr>", 2)[2]
 
 

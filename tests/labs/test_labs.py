@@ -194,7 +194,7 @@ class Place(Base):
 def shift(x, dist):
     place, got = Place(dist), torch.empty_like(x)
     start = tools.partial(dist.batch_isend_irecv)
-    for work in start([dist.P2POp(dist.isend, x, place.right()), dist.P2POp(dist.irecv, got, place.left())]):
+    for work in start([dist.P2POp(dist.isend, x, place.left()), dist.P2POp(dist.irecv, got, place.right())]):
         work.wait()
     return got
 """,
@@ -318,13 +318,13 @@ def test_the_room_is_light_until_a_lab_is_opened():
 
 
 def test_opening_a_lab(opened):
-    with pytest.raises(UsageError, match="no lab called 'clinic'; these there are: .*deadlock-clinic"):
+    with pytest.raises(UsageError, match="no lab called 'clinic': give one of .*deadlock-clinic"):
         opened("clinic")
     lab = opened("deadlock-clinic")
     with pytest.raises(UsageError, match="nothing called 'shft'; it has shift, hand_out"):
         lab.check("shft")
     assert complaint(lab, "shift") == "shift is not defined in this notebook: run the cell that defines it."
-    assert repr(lab).splitlines()[:2] == ["Deadlock clinic: 0 of 5", "· shift"]
+    assert repr(lab).splitlines()[:2] == ["Deadlock clinic: 0 of 4", "· shift"]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -354,7 +354,7 @@ def test_marks_survive_and_only_rise(opened, tmp_path):
     assert repr(again).splitlines()[1] == "✓ shift: once right, but not as the cell stands"
     assert marks.read("deadlock-clinic") == {"shift": 0}
     shown = labs.progress(tmp_path)
-    assert "Deadlock clinic          ○ · · · ·" in repr(shown)
+    assert "Deadlock clinic          ○ · · ·" in repr(shown)
     assert shown._repr_html_().count("title=") == len(EXERCISES)
 
 
@@ -546,7 +546,7 @@ def test_the_release_runs_and_its_checks_fail_in_one_sentence(tmp_path):
         assert f"it is not yet written: replace `raise NotImplementedError` in {name}." in error.evalue
         assert " ".join(" ".join(error.traceback).split()) == " ".join(f"CheckFailed: {error.evalue}".split())
         assert max(map(len, error.traceback)) <= exercise.WIDE
-    assert found["state"][0].data["text/plain"].startswith("Deadlock clinic: 0 of 5")
+    assert found["state"][0].data["text/plain"].startswith("Deadlock clinic: 0 of 4")
 
 
 def test_a_failed_check_in_a_kernel_shows_the_learners_own_run_and_then_a_repair_passes(tmp_path):
@@ -556,7 +556,7 @@ def test_a_failed_check_in_a_kernel_shows_the_learners_own_run_and_then_a_repair
         answer = live.run('lab = labs.open("deadlock-clinic", ranks)')
         assert answer.error is None, answer.traceback
         assert re.fullmatch(r"This machine: .+\n", answer.text)
-        live.run(SHIFT.replace("isend, x, right", "isend, x, left").replace("irecv, got, left", "irecv, got, right"))
+        live.run(SHIFT.replace("isend, x, left", "isend, x, right").replace("irecv, got, right", "irecv, got, left"))
         answer = live.run('lab.check("shift")')
         assert answer.error == "CheckFailed" and "on 3 ranks" in answer.message
         live.run(SHIFT)

@@ -370,7 +370,7 @@ def complaint(dist, name):
         ("strided", "ValueError: a message from rank 2 to rank 3 needs a contiguous tensor: call .contiguous() first"),
         ("two peers", "ValueError: a message was given rank 1 and group rank 1: give one of them"),
         ("no tensor", "TypeError: all_reduce was given tensor=[1.0]: give a tensor"),
-        ("unknown", "AttributeError: The emulated link has no 'monitored_barrier': it carries send, recv, isend"),
+        ("unknown", "AttributeError: an emulated link has no 'monitored_barrier': it carries send, recv, isend"),
         ("foreign operation", "ValueError: rank 2 gives P2POp another object's isend: give it isend or irecv of the object"),
     ],
 )
@@ -470,7 +470,7 @@ def test_a_new_process_group_gets_a_new_link_and_a_rank_that_is_gone_is_named(tm
     ranks = Processes(4)
     try:
         said = ranks.call(a_new_process_group, str(tmp_path / "meet"))
-        assert said == ["emulate() runs on live ranks, and here is no process group: call it in a %%px cell"] * 4
+        assert said == ["emulate() runs on live ranks, and there is no process group here: call it in a %%px cell"] * 4
         answers = ranks.call(rank_three_leaves)
     finally:
         ranks.stop()

@@ -119,7 +119,7 @@ def test_an_interrupt_while_waiting_is_one_sentence(monkeypatch, programs, job):
     def interrupt(said):
         raise KeyboardInterrupt
 
-    with pytest.raises(UsageError, match="interrupted: Slurm's job 7 is taken out of the queue; ringtree.start asks"):
+    with pytest.raises(UsageError, match="interrupted: Slurm's job 7 was taken out of the queue: call ringtree.start"):
         job.wait_until_allotted(interrupt)
 
 

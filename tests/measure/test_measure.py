@@ -52,12 +52,35 @@ def test_ping_pong_gives_plain_rows_on_rank_zero():
         assert 0 < row["min"] <= row["median"] and row["first"] > 0
 
 
-def test_columns_of_rows():
-    rows = [{"bytes": 1, "min": 0.5}, {"bytes": 2, "min": 0.75}]
-    assert measure.column(rows, "min") == [0.5, 0.75]
-    assert measure.column([], "min") == []
-    with pytest.raises(UsageError, match="bytes, min"):
-        measure.column(rows, "mean")
+def queued(dist):
+    """On a GPU the round trips are queued; here they run one by one, over a link whose α is known."""
+    from ringtree.measure import messages
+
+    wire = ringtree.emulate(dist, Link(20e-3, 0.0))
+    if dist.get_rank() > 1:
+        return None
+    pair = messages._Pair(64, dist.get_rank(), torch.device("cpu"), wire)
+    pair.play(1)
+    return pair.queued(4), pair.row(0, 1)
+
+
+def test_what_a_queued_round_trip_adds_is_two_messages():
+    (each, row), (other, _), *_ = shared(SIZE).call(queued)
+    for seconds in (each, other):
+        assert seconds > 0.8 * 20e-3, "no message of an emulated link is early"
+    assert "queued" not in row, "on a CPU a call returns when its message is there"
+
+
+def ways_through(dist):
+    """The sizes of all messages of a ping-pong, in order."""
+    noted = ringtree.traced(dist)
+    measure.ping_pong([1, 2, 3], repeats=10, warmup=1, dist=noted)
+    return [message.nbytes for message in noted.notes.messages if message.src == 0]
+
+
+def test_sizes_are_gone_through_several_times():
+    sizes = shared(SIZE).call(ways_through)[0]
+    assert sizes == [1, 2, 3] + 5 * [1, 1, 2, 2, 3, 3]
 
 
 # ---------------------------------------------------------------- order statistics
@@ -79,7 +102,7 @@ def test_the_median_interval_of_many_times_is_nearly_the_binomial_one():
         assert 0 <= exact - low <= 1
 
 
-def test_median_and_quartiles_lie_between_neighbours_in_proportion():
+def test_median_and_quartiles_lie_between_neighbors_in_proportion():
     row = timing.summary("all_reduce", 4, 8, [5.0, 1.0, 4.0, 2.0, 8.0, 1.5])
     assert [row[name] for name in ("min", "q1", "time", "q3", "max")] == [1.0, 1.625, 3.0, 4.75, 8.0]
     alone = timing.summary("all_reduce", 4, 8, [5.0])
@@ -131,7 +154,7 @@ def test_bus_factors_are_those_of_nccl_tests():
     }
     assert measure.bus_factor("all-reduce", 1) == 0
     assert measure.bus_factor("reduce_scatter_tensor", 2) == 0.5
-    with pytest.raises(UsageError, match="'all_reduced' is no collective"):
+    with pytest.raises(UsageError, match="'all_reduced' is not a collective"):
         measure.bus_factor("all_reduced", 4)
     with pytest.raises(UsageError, match="0 ranks"):
         measure.bus_factor("all_reduce", 0)
@@ -588,8 +611,8 @@ def programmed(tensor, dist):
         ({"what": "xyzzy"}, f"give one of {', '.join(call_names())}, or a rank program"),
         ({"what": 7}, "measure got 7: give the name"),
         ({"what": print}, "say which collective it is"),
-        ({"what": print, "of": "sorting"}, "of='sorting' is no collective"),
-        ({"what": "all_reduce", "of": "broadcast"}, "is no broadcast: leave of= out"),
+        ({"what": print, "of": "sorting"}, "of='sorting' is not a collective"),
+        ({"what": "all_reduce", "of": "broadcast"}, "is not broadcast: leave of= out"),
         ({"sizes": [64, 8]}, "out of order, 8 comes after 64"),
         ({"sizes": [8, 8]}, "out of order"),
         ({"sizes": [0]}, "a size is 0"),
@@ -600,7 +623,7 @@ def programmed(tensor, dist):
         ({"sizes": [2]}, "2 bytes are less than one float; give sizes of 4 bytes or more"),
         ({"what": "all_gather", "sizes": [4]}, "less than one float for each of 2 ranks; give sizes of 8 bytes"),
         ({"what": "barrier", "sizes": [8]}, "a barrier has no size"),
-        ({"op": "mean"}, "op='mean' is no operation"),
+        ({"op": "mean"}, "op='mean' is not an operation"),
         ({"op": "bor"}, "bitwise operations of integers"),
         ({"what": "ring_all_reduce", "op": "avg"}, "take op='sum'"),
         ({"what": "broadcast", "op": "sum"}, "broadcast reduces nothing"),

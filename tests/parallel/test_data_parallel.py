@@ -256,4 +256,4 @@ def test_without_ranks_it_says_how_it_is_started(technique, capsys, monkeypatch)
     with pytest.raises(SystemExit) as left:
         main([technique])
     command = f"python -m torch.distributed.run --nproc-per-node 4 -m ringtree.parallel {technique}"
-    assert left.value.code == 2 and f"these are no ranks: start it as `{command}`" in capsys.readouterr().err
+    assert left.value.code == 2 and f"these are not ranks: start it as `{command}`" in capsys.readouterr().err

@@ -91,7 +91,7 @@ def trained(dist, dtype=torch.float64, weight=0.0, exchange=None, within=None, *
 
 
 def grid(dist, within):
-    """The group of `within` neighbours over which experts are shared out, and that of the ranks with the same ones."""
+    """The group of `within` neighbors over which experts are shared out, and that of the ranks with the same ones."""
     rank, size = dist.get_rank(), dist.get_world_size()
     rows = [dist.new_group(list(range(first, first + within))) for first in range(0, size, within)]
     columns = [dist.new_group(list(range(first, size, within))) for first in range(within)]

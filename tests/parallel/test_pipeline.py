@@ -235,7 +235,7 @@ def test_a_drawing_says_what_is_held_and_shows_every_micro_batch():
 def test_what_is_no_pipelines_step_is_not_drawn():
     with pytest.raises(UsageError, match="rank 0 computes nothing"):
         draw.pipeline(Trace(size=2))
-    with pytest.raises(UsageError, match="'backward' is no action of a pipeline"):
+    with pytest.raises(UsageError, match="'backward' is not an action of a pipeline"):
         draw.pipeline(Trace(size=1, spans=[Span(0, 0.0, 1.0, "backward")]))
 
 

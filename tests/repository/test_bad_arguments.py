@@ -110,7 +110,6 @@ CALLS = {
     logs.read: (dict(source="x"), dict(source=[3, "nowhere.log"], ranks=WHOLE, collective=WORD)),
     logs.read_all: (dict(source="x"), dict(source=[3, "nowhere.log"], ranks=WHOLE, collective=WORD)),
     measure.bus_factor: (dict(collective="all_reduce", ranks=4), dict(collective=WORD, ranks=WHOLE)),
-    measure.column: (dict(rows=[{"a": 1}], name="a"), dict(rows=LIST, name=["nope", 3])),
     measure.compare: (dict(tables={"a": TABLE, "b": TABLE}), dict(tables=LIST)),
     measure.median_interval: (dict(times=[1.0]), dict(times=[3, "nope", []])),
     measure.ping_pong: ({}, dict(sizes=[[], [0], 3], repeats=WHOLE, warmup=WHOLE)),
@@ -137,6 +136,21 @@ CALLS = {
         dict(program="ring_all_reduce", size=4, nbytes=64, link=LINK),
         dict(program=WORD, size=WHOLE, nbytes=WHOLE, link=LINKS, gamma=NUMBER, itemsize=WHOLE),
     ),
+    theory.race: (
+        dict(collective="barrier", ranks=4, sizes=[4], machine=LINK),
+        dict(
+            collective=WORD,
+            ranks=WHOLE,
+            sizes=[3, ["much"], [-4]],
+            machine=LINKS,
+            gamma=NUMBER,
+            itemsize=WHOLE,
+            band=NUMBER,
+            root=WHOLE,
+        ),
+    ),
+    theory.card: ({}, dict(alpha=NUMBER, bandwidth=[*NUMBER, 0], gap=NUMBER)),
+    theory.nvlink: ({}, dict(alpha=NUMBER, bandwidth=[*NUMBER, 0], gap=NUMBER)),
     theory.Protocol: (
         dict(zip(theory.Protocol.__dataclass_fields__, [1] * 6)),
         dict(start=NUMBER, hop_inside=NUMBER, bandwidth_between=[*NUMBER, 0]),
@@ -167,7 +181,7 @@ def test_a_bad_argument_is_refused_in_one_line(call, argument, value):
 # Public names that are not in CALLS, and why.
 PLAIN = "plain data, made by the package"
 LEFT = {
-    "Algorithm Bound Cost Fitted Followed Picture Player Recording Run Simulation Timing Trace": PLAIN,
+    "Algorithm Bound Cost Fitted Followed Picture Player Race Recording Run Simulation Timing Trace": PLAIN,
     "Explanation Finding Ranks Lab": PLAIN,
     "Answer Case Level Limit Program Question": "for authors of labs, whose tests try every exercise",
     "Deadlock ProgramError RankDied RankError RanksStuck CheckFailed": "errors",

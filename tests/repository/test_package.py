@@ -13,6 +13,7 @@ import zipfile
 from pathlib import Path
 
 import jedi
+import nbformat
 import pytest
 from helpers.requirements import DIRECT, HUB, LOCKED, pulled_in
 from packaging.requirements import Requirement
@@ -118,12 +119,22 @@ def declared():
     return {canonicalize_name(each.name): each for each in found if each.name != "ringtree"}
 
 
+def lower_bound(name):
+    """Return the oldest version that pyproject.toml allows, or nothing."""
+    found = [each.version for each in declared()[name].specifier if each.operator == ">="]
+    return found[0] if len(found) == 1 else ""
+
+
 def test_the_pins_are_within_the_declared_bounds():
     pinned = {**LOCKED, **DIRECT, **HUB}
     assert declared().keys() <= pinned.keys()
     other = {name: (str(each), pinned[name]) for name, each in declared().items() if pinned[name] not in each.specifier}
     assert not other, f"pinned outside of what pyproject.toml allows: {other}"
-    assert all(str(each.specifier) for each in declared().values()), "each dependency has a lower bound"
+
+
+@pytest.mark.parametrize("name", sorted(declared()))
+def test_each_dependency_has_one_lower_bound(name):
+    assert re.fullmatch(r"\d+(\.\d+)*", lower_bound(name)), f"{declared()[name]}: write {name}>=VERSION in pyproject.toml"
 
 
 def test_what_a_sentence_recommends_brings_the_package():
@@ -281,6 +292,31 @@ def test_a_pytorch_that_is_already_there_is_used(with_torch):
 @nightly
 def test_the_extra_sim_brings_all_that_its_commands_need(tmp_path, wheel, pins):
     works_with_torch(Environment(tmp_path).install(f"{wheel}[sim]", pins))
+
+
+@nightly
+def test_the_oldest_versions_that_are_declared_work(tmp_path, wheel):
+    """The lower bounds of `labs`, exactly, on this Python: the base, the ranks and what makes the labs."""
+    oldest = tmp_path / "oldest.txt"
+    names = {canonicalize_name(Requirement(each).name) for each in PROJECT["dependencies"]} | set(of_extra("labs"))
+    oldest.write_text(
+        "".join(f"{name}=={lower_bound(name)}\n" for name in sorted(names - {"torch"})) + f"torch=={DIRECT['torch']}\n"
+    )
+    environment = Environment(tmp_path).install(f"{wheel}[labs]", oldest)
+    assert "Written: cluster.html" in environment.run(
+        "ringtree", "explain", "v100_n1_p4", "v100_n2_p8", "--html", "cluster.html"
+    )
+    assert "✗" not in environment.run("ringtree", "doctor")
+    program = "%%px\nx = torch.ones(2) * rank\ndist.all_reduce(x)\nprint(x.tolist())"
+    cells = [nbformat.v4.new_code_cell(each) for each in ("import ringtree\nranks = ringtree.start(4)", program)]
+    nbformat.write(nbformat.v4.new_notebook(cells=cells), environment.folder / "ranks.ipynb")
+    told = environment.run("python", "-m", "nbconvert", "--execute", "--to", "markdown", "--stdout", "ranks.ipynb")
+    assert told.count("[6.0, 6.0]") == 4
+    shutil.copytree(ROOT / "labs" / "source", environment.folder / "labs" / "source")
+    shutil.copy(ROOT / "labs" / "nbgrader_config.py", environment.folder / "labs")
+    environment.run("python", "-m", "ringtree.labs", "release")
+    made, kept = (sorted((folder / "labs" / "release").rglob("*.ipynb")) for folder in (environment.folder, ROOT))
+    assert [each.read_text() for each in made] == [each.read_text() for each in kept]
 
 
 def works_with_torch(environment):

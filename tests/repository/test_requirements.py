@@ -31,7 +31,8 @@ CALLED = {
 }
 HELD_BACK = {"jsonschema"}  # somebody else's, in a version that imports quickly: requirements.txt says why
 
-IN_THE_CLUSTER = {"jupyterhub-kubespawner"}  # asked of what the chart brings; where it is not installed that test is skipped
+# What the chart brings: where it is not installed, its tests are skipped.
+IN_THE_CLUSTER = {"jupyterhub-kubespawner", "jupyterhub-nativeauthenticator"}
 
 # Not on PyPI: what a benchmark is compared with, where the system has it (Debian: python3-simgrid).
 OF_THE_SYSTEM = {"simgrid"}

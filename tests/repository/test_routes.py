@@ -1,5 +1,7 @@
 """The routes: their stops are there, in an order that can be read, and what pages print of them is up to date."""
 
+import re
+
 import pytest
 import routes
 
@@ -19,6 +21,19 @@ def test_a_route_leads_to_nothing_that_needs_what_it_leaves_out(route):
 def test_every_chapter_says_what_it_needs():
     assert routes.plan()["needs"].keys() == routes.chapters().keys()
     assert set(routes.stops_of(routes.plan()["routes"][-1])) == {*routes.chapters(), *(f"lab {each}" for each in routes.labs())}
+
+
+def links_under_your_turn(cells):
+    """The labs that a chapter's section "Your turn" leads to."""
+    text = "\n".join(cell.source for cell in cells if cell.cell_type == "markdown")
+    sections = re.findall(r"^## Your turn\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
+    return [lab for section in sections for lab in re.findall(r"\]\(\.\./labs/release/(\S+)\.ipynb\)", section)]
+
+
+@pytest.mark.parametrize("number", sorted(routes.labs()))
+def test_every_chapter_leads_to_its_lab_before_what_can_be_left_out(number):
+    lab = routes.labs()[number]
+    assert links_under_your_turn(routes.core(routes.chapters()[number])) == [f"{lab.parent.name}/{lab.stem}"]
 
 
 def test_heads_and_pages_are_up_to_date():

@@ -104,7 +104,7 @@ def test_the_code_of_a_lambda_is_the_statement_that_it_stands_in():
         (textless(), "program, whose code is not known here"),
         (functools.partial(textless(), 1), "program, whose code is not known here"),
         (torch.add, "add, whose code is not known here"),
-        (3, "3, which is no program"),
+        (3, "3, which is not a program"),
     ],
 )
 def test_code_that_is_not_known_is_refused_in_one_sentence(program, words):

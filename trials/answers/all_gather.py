@@ -3,24 +3,30 @@
 from . import idling, writing_on_what_it_was_given
 
 RING = '''
-def ring_all_gather(shard, dist):
+def ring_all_gather(shard, dist, order=None):
     """Hand on what came last."""
     rank, size = dist.get_rank(), dist.get_world_size()
+    order = order or [*range(size)]
+    at = order.index(rank)
+    right, left = order[(at + 1) % size], order[at - 1]
     found, last = {rank: shard.clone()}, shard
     for step in range(1, size):
         got = torch.empty_like(shard)
         works = dist.batch_isend_irecv([
-            dist.P2POp(dist.irecv, got, (rank - 1) % size),
-            dist.P2POp(dist.isend, last, (rank + 1) % size),
+            dist.P2POp(dist.irecv, got, left),
+            dist.P2POp(dist.isend, last, right),
         ])
         for work in works:
             work.wait()
-        found[(rank - step) % size] = last = got
+        found[order[at - step]] = last = got
     return torch.cat([found[other] for other in range(size)])
 '''
 DIRECT = """
-def ring_all_gather(shard, dist):
+def ring_all_gather(shard, dist, order=None):
     rank, size = dist.get_rank(), dist.get_world_size()
+    order = order or [*range(size)]
+    at = order.index(rank)
+    right, left = order[(at + 1) % size], order[at - 1]
     found = [torch.empty_like(shard) for _ in range(size)]
     found[rank] = shard
     for step in range(1, size):
@@ -29,15 +35,18 @@ def ring_all_gather(shard, dist):
     return torch.cat(found)
 """
 WHOLE = """
-def ring_all_gather(shard, dist):
+def ring_all_gather(shard, dist, order=None):
     rank, size = dist.get_rank(), dist.get_world_size()
+    order = order or [*range(size)]
+    at = order.index(rank)
+    right, left = order[(at + 1) % size], order[at - 1]
     whole = shard.new_zeros(size, len(shard))
     whole[rank] = shard
     for step in range(1, size):
         got = torch.empty_like(whole)
-        for work in dist.batch_isend_irecv([dist.P2POp(dist.isend, whole, (rank + 1) % size), dist.P2POp(dist.irecv, got, (rank - 1) % size)]):
+        for work in dist.batch_isend_irecv([dist.P2POp(dist.isend, whole, right), dist.P2POp(dist.irecv, got, left)]):
             work.wait()
-        whole[(rank - step) % size] = got[(rank - step) % size]
+        whole[order[at - step]] = got[order[at - step]]
     return whole.view(-1)
 """
 BRUCK = '''
@@ -48,42 +57,11 @@ def bruck_all_gather(shard, dist):
     while count < size:
         more = min(count, size - count)
         got = have.new_empty(more * n)
-        for work in dist.batch_isend_irecv([dist.P2POp(dist.isend, have[: more * n], (rank - count) % size), dist.P2POp(dist.irecv, got, (rank + count) % size)]):
+        for work in dist.batch_isend_irecv([dist.P2POp(dist.isend, have[: more * n], (rank + count) % size), dist.P2POp(dist.irecv, got, (rank - count) % size)]):
             work.wait()
         have = torch.cat([have, got])
         count += more
-    return torch.roll(have, rank * n)
-'''
-DOUBLING = '''
-def bruck_all_gather(shard, dist):
-    """Recursive doubling; the ranks beyond a power of two hand in first, and get all of it at the end."""
-    rank, size = dist.get_rank(), dist.get_world_size()
-    many = 1 << (size.bit_length() - 1)
-    whole = shard.new_zeros(size, len(shard))
-    whole[rank] = shard
-    def swap(out, to, into, source):
-        batch = [] if out is None else [dist.P2POp(dist.isend, out, to)]
-        batch += [] if into is None else [dist.P2POp(dist.irecv, into, source)]
-        for work in dist.batch_isend_irecv(batch):
-            work.wait()
-    if rank >= many:
-        swap(shard, rank - many, None, None)
-        swap(None, None, whole, rank - many)
-        return whole.view(-1)
-    if rank + many < size:
-        swap(None, None, whole[rank + many], rank + many)
-    far = 1
-    while far < many:
-        first = rank // far * far
-        rows = [r for r in [*range(first, first + far), *range(first + many, first + far + many)] if r < size]
-        theirs = [r for r in [*range(first ^ far, (first ^ far) + far), *range((first ^ far) + many, (first ^ far) + far + many)] if r < size]
-        got = shard.new_empty(len(theirs), len(shard))
-        swap(whole[rows], rank ^ far, got, rank ^ far)
-        whole[theirs] = got
-        far *= 2
-    if rank + many < size:
-        swap(whole, rank + many, None, None)
-    return whole.view(-1)
+    return have.view(size, n).flip(0).roll(rank + 1, 0).view(-1)
 '''
 PADDED = """
 def gather_all_lengths(x, dist):
@@ -107,26 +85,35 @@ RIGHT = {
 WRONG = {
     "ring_all_gather": {
         "writes on what it was given": (writing_on_what_it_was_given(RING, "ring_all_gather"), "has changed what it was given"),
-        "a round too many": (idling(RING, "ring_all_gather", 1), "Not yet at the bound: .* 2 rounds, where 1 (is|are) enough"),
+        "a round too many": (
+            idling(
+                RING,
+                "ring_all_gather",
+                1,
+                right="options['order'][(options['order'].index(rank) + 1) % size]",
+                left="options['order'][options['order'].index(rank) - 1]",
+            ),
+            "Not yet at the bound: .* 2 rounds, where 1 (is|are) enough",
+        ),
         "the last work alone": (
             RING.replace("        for work in works:\n            work.wait()", "        works[-1].wait()"),
             "on 3 ranks, .*run once more: rank . reads the buffer for a message",
         ),
         "one tensor, many times in a list": (
-            "def ring_all_gather(shard, dist):\n    rank, size = dist.get_rank(), dist.get_world_size()\n    found = [torch.empty_like(shard)] * size\n    found[rank] = shard\n    for step in range(size - 1):\n        for work in dist.batch_isend_irecv([dist.P2POp(dist.isend, found[rank - step], (rank + 1) % size), dist.P2POp(dist.irecv, found[rank - step - 1], (rank - 1) % size)]):\n            work.wait()\n    return torch.cat(found)",
+            "def ring_all_gather(shard, dist, order):\n    rank, size = dist.get_rank(), dist.get_world_size()\n    at = order.index(rank)\n    found = [torch.empty_like(shard)] * size\n    found[rank] = shard\n    for step in range(size - 1):\n        for work in dist.batch_isend_irecv([dist.P2POp(dist.isend, found[rank - step], order[(at + 1) % size]), dist.P2POp(dist.irecv, found[rank - step - 1], order[at - 1])]):\n            work.wait()\n    return torch.cat(found)",
             "on 3 ranks, .*changes the buffer that it is sending",
         ),
         "whole tensors instead of shards": (WHOLE, "Not yet at the bound: on 2 ranks, .* B through the busier port"),
-        "not a ring": (DIRECT, "rank 0 sent to rank 2, and in a ring it sends to rank 1 alone"),
-        "its own shard again and again": (RING.replace("last, (rank + 1)", "shard, (rank + 1)"), "on 3 ranks, .*returned"),
+        "not a ring": (DIRECT, r"rank \d sent to rank \d, and the next in the order is rank \d"),
+        "its own shard again and again": (RING.replace("last, right", "shard, right"), "on 3 ranks, .*returned"),
         "off by one in the place": (
-            RING.replace("found[(rank - step) % size] = last", "found[(rank - step + 1) % size] = last").replace(
+            RING.replace("found[order[at - step]] = last", "found[order[at - step + 1]] = last").replace(
                 "found[other] for", "found.get(other, shard) for"
             ),
             "rank . returned",
         ),
-        "to the left, kept as from the left": (
-            RING.replace("got, (rank - 1)", "got, (rank + 1)").replace("last, (rank + 1)", "last, (rank - 1)"),
+        "backwards, kept as from the one before": (
+            RING.replace("got, left", "got, right").replace("last, right", "last, left"),
             "on 3 ranks",
         ),
         "one step too few": (
@@ -136,6 +123,14 @@ WRONG = {
         "one step too many": (
             RING.replace("range(1, size)", "range(1, size + (size > 1))"),
             "Not yet at the bound: on 2 ranks, .* B through the busier port",
+        ),
+        "in the order of the ring": (
+            RING.replace("for other in range(size)", "for other in order"),
+            r"on 3 ranks, .*order=\[0, 2, 1\]: rank . returned",
+        ),
+        "in the order of the ranks": (
+            RING.replace("order = order or [*range(size)]", "order = [*range(size)]"),
+            r"on 3 ranks, .*rank 0 sent to rank 1, and the next in the order is rank 2",
         ),
         "in the order of coming": (
             RING.replace("torch.cat([found[other] for other in range(size)])", "torch.cat(list(found.values()))"),
@@ -169,7 +164,7 @@ WRONG = {
             "deadlock by NCCL's rules",
         ),
         "the built-in": (
-            "def ring_all_gather(shard, dist):\n    whole = shard.new_empty(dist.get_world_size() * len(shard))\n    dist.all_gather_into_tensor(whole, shard)\n    return whole",
+            "def ring_all_gather(shard, dist, order):\n    whole = shard.new_empty(dist.get_world_size() * len(shard))\n    dist.all_gather_into_tensor(whole, shard)\n    return whole",
             BUILT,
         ),
         "state between calls": (
@@ -193,37 +188,40 @@ WRONG = {
             RING.replace("ring_all_gather", "bruck_all_gather"),
             "Not yet within the target: on 5 ranks|Not yet within the target: on 4 ranks",
         ),
-        "recursive doubling": (
-            DOUBLING,
-            "Not yet at the bound: on 3 ranks, .* rounds, where 2 are enough|Not yet at the bound: on 3 ranks, .*busier port",
-        ),
         "all you have in the last round too": (
             BRUCK.replace("more = min(count, size - count)", "more = count").replace(
-                "torch.roll(have, rank * n)", "torch.roll(have[: size * n], rank * n)"
+                "have.view(size, n)", "have[: size * n].view(size, n)"
             ),
             "Not yet at the bound: on 3 ranks, .* B through the busier port",
         ),
         "right for powers of two": (BRUCK.replace("more = min(count, size - count)", "more = count"), "on 3 ranks, .*shape"),
-        "not turned back": (BRUCK.replace("torch.roll(have, rank * n)", "have"), "rank . returned"),
+        "not turned back": (BRUCK.replace("have.view(size, n).flip(0).roll(rank + 1, 0).view(-1)", "have"), "rank . returned"),
         "turned the wrong way": (
-            BRUCK.replace("torch.roll(have, rank * n)", "torch.roll(have, -rank * n)"),
+            BRUCK.replace("roll(rank + 1, 0)", "roll(-rank - 1, 0)"),
             "on 3 ranks, .*rank . returned",
         ),
-        "to the right": (
-            BRUCK.replace("more * n], (rank - count)", "more * n], (rank + count)").replace(
-                "got, (rank + count)", "got, (rank - count)"
+        "to the left": (
+            BRUCK.replace("more * n], (rank + count)", "more * n], (rank - count)").replace(
+                "got, (rank - count)", "got, (rank + count)"
             ),
             "on 3 ranks, .*returned",
         ),
+        "to the left, and laid so": (
+            BRUCK
+            .replace("more * n], (rank + count)", "more * n], (rank - count)")
+            .replace("got, (rank - count)", "got, (rank + count)")
+            .replace("flip(0).roll(rank + 1, 0)", "roll(rank, 0)"),
+            "on 4 ranks, .*rank . sent 3 ranks to the right: 1, 2, 4, … ranks were wanted",
+        ),
         "off by one in the distance": (
-            BRUCK.replace("(rank - count) % size", "(rank - count - 1) % size").replace(
-                "(rank + count) % size", "(rank + count + 1) % size"
+            BRUCK.replace("(rank + count) % size", "(rank + count + 1) % size").replace(
+                "(rank - count) % size", "(rank - count - 1) % size"
             ),
             "rank 0|returned",
         ),
         "one shard each time": (
             BRUCK.replace("more = min(count, size - count)", "more = 1"),
-            "rank . returned|Not yet within the target",
+            "rank . returned|Not yet within the target|sent 3 ranks to the right",
         ),
         "whole tensors instead of shards": (WHOLE.replace("ring_all_gather", "bruck_all_gather"), "Not yet within the target"),
         "a missing wait": (BRUCK.replace("            work.wait()", "            pass"), "may not have arrived|wait"),
@@ -234,8 +232,8 @@ WRONG = {
         ),
         "state between calls": (
             BRUCK.replace("def bruck", "kept = {}\ndef bruck").replace(
-                "return torch.roll(have, rank * n)",
-                "return kept.setdefault((rank, size, shard.shape, shard.dtype), torch.roll(have, rank * n))",
+                "return have.view(size, n).flip(0).roll(rank + 1, 0).view(-1)",
+                "return kept.setdefault((rank, size, shard.shape, shard.dtype), have.view(size, n).flip(0).roll(rank + 1, 0).view(-1))",
             ),
             "rank . returned",
         ),

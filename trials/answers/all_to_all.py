@@ -56,8 +56,14 @@ def to_experts(tokens, experts, weights, factor, dist):
     first, second = back[order.argsort()].view(2, -1)
     return first * weights[:, 0] + second * weights[:, 1]
 """
+WHOLE = """
+def transpose(x, dist):
+    blocks = [each.contiguous() for each in x.tensor_split(dist.get_world_size(), 1)]
+    return torch.cat([each.T for each in without_jams(blocks, dist)], 1)
+"""
 PAIRWISE = (
     SWAP
+    + WHOLE
     + """
 def without_jams(blocks, dist):
     rank, size = dist.get_rank(), dist.get_world_size()
@@ -69,7 +75,9 @@ def without_jams(blocks, dist):
     return [came[source] for source in range(size)]
 """
 )
-IN_ORDER = """
+IN_ORDER = (
+    WHOLE
+    + """
 def without_jams(blocks, dist):
     rank, size = dist.get_rank(), dist.get_world_size()
     came = [torch.empty_like(block) for block in blocks]
@@ -83,7 +91,10 @@ def without_jams(blocks, dist):
                 dist.recv(came[source], source)
     return came
 """
-ONE_BATCH = """
+)
+ONE_BATCH = (
+    WHOLE
+    + """
 def without_jams(blocks, dist):
     rank, size = dist.get_rank(), dist.get_world_size()
     came = [torch.empty_like(block) for block in blocks]
@@ -95,6 +106,7 @@ def without_jams(blocks, dist):
         work.wait()
     return came
 """
+)
 PARTNERS = (
     PAIRWISE
     .replace("range(1, size)", "range(1, 2 ** (size - 1).bit_length())")
@@ -105,7 +117,7 @@ PARTNERS = (
 RIGHT = {
     "exchange": {"count and block in turn": EXCHANGE},
     "to_experts": {"first choices, then second choices": EXPERTS},
-    "without_jams": {"to the left": PAIRWISE},
+    "transpose": {"to the left": PAIRWISE},
 }
 
 WRONG = {
@@ -268,13 +280,13 @@ def to_experts(tokens, experts, weights, factor, dist):
             "numbers of torch.float64 and was given torch.float32",
         ),
     },
-    "without_jams": {
+    "transpose": {
         "writes on what it was given": (
-            writing_on_what_it_was_given(PAIRWISE, "without_jams"),
+            writing_on_what_it_was_given(PAIRWISE, "transpose"),
             "has changed what it was given",
         ),
         "a round too many": (
-            idling(PAIRWISE, "without_jams", 1),
+            idling(PAIRWISE, "transpose", 1),
             "Not yet at the bound: .* from the first start to the last end, where",
         ),
         "in turn, and all at once": (
@@ -289,20 +301,28 @@ def to_experts(tokens, experts, weights, factor, dist):
         "partners by exclusive or": (PARTNERS, "on 3 ranks, .*IndexError"),
         "off by one in the block": (
             PAIRWISE.replace("swap(dist, blocks[(rank - step) % size]", "swap(dist, blocks[(rank - step - 1) % size]"),
-            "on 2 ranks, .*rank 0 in place 1 of its list returned",
+            "on 2 ranks, .*rank 0 returned",
         ),
         "rows and columns": (
-            "def without_jams(blocks, dist):\n    return [block.clone() for block in blocks]",
-            "rank 0 in place 1 .* the part of rank 1 is missing",
+            WHOLE + "def without_jams(blocks, dist):\n    return [block.clone() for block in blocks]",
+            "rank 0 returned .* the part of rank 1 is missing",
+        ),
+        "blocks in their places, not transposed": (
+            PAIRWISE.replace("each.T for", "each for"),
+            "rank . returned a tensor of shape|rank . returned",
+        ),
+        "a strip that is not in one piece": (
+            PAIRWISE.replace("each.contiguous() for", "each for"),
+            "contiguous",
         ),
         "in the order of arrival": (
             PAIRWISE.replace("for source in range(size)]", "for source in came]"),
-            "rank 1 in place 0 of its list returned",
+            "rank 1 returned",
         ),
         "a step too few": (PAIRWISE.replace("range(1, size):", "range(1, size - 1):"), "KeyError"),
         "received into what is still to be sent": (
             PAIRWISE.replace("came[source] = torch.empty_like(blocks[rank])", "came[source] = blocks[source]"),
-            "changes the buffer that it is sending|has changed what it was given|rank . in place . of its list returned",
+            "changes the buffer that it is sending|has changed what it was given|rank . returned",
         ),
         "the round twice": (
             PAIRWISE.replace("range(1, size):", "[*range(1, size), *range(1, size)]:"),
@@ -310,12 +330,12 @@ def to_experts(tokens, experts, weights, factor, dist):
         ),
         "whole tensors": (
             PAIRWISE
-            .replace("    for step", "    blocks = list(torch.stack(list(blocks)).view(size, -1))\n    for step")
-            .replace("torch.empty_like(blocks[rank])", "torch.empty(size * len(blocks[0]), dtype=blocks[0].dtype)")
-            .replace("blocks[(rank - step) % size], (rank", "torch.cat(blocks), (rank")
+            .replace("    for step", "    for step")
+            .replace("torch.empty_like(blocks[rank])", "torch.empty_like(torch.stack(blocks))")
+            .replace("blocks[(rank - step) % size], (rank", "torch.stack(blocks), (rank")
             .replace(
                 "return [came[source] for source in range(size)]",
-                "return [came[s] if s == rank else came[s].view(size, -1)[rank] for s in range(size)]",
+                "return [came[s] if s == rank else came[s][rank] for s in range(size)]",
             ),
             "Not yet (within the target|at the bound): on . ranks",
         ),
@@ -326,10 +346,11 @@ def to_experts(tokens, experts, weights, factor, dist):
             ),
             "they wait in a circle",
         ),
-        "another dtype": (PAIRWISE.replace("torch.empty_like(blocks[rank])", "torch.empty(len(blocks[0]))"), "float64"),
-        "a missing wait": (PAIRWISE.replace("        work.wait()", "        pass"), "never waited for its isend"),
+        "another dtype": (PAIRWISE.replace("torch.empty_like(blocks[rank])", "torch.empty(blocks[0].shape)"), "float64"),
+        "a missing wait": (PAIRWISE.replace("        work.wait()", "        pass"), "may not have arrived"),
         "the built-in": (
-            "def without_jams(blocks, dist):\n    came = [torch.empty_like(each) for each in blocks]\n    dist.all_to_all(came, blocks)\n    return came",
+            WHOLE
+            + "def without_jams(blocks, dist):\n    came = [torch.empty_like(each) for each in blocks]\n    dist.all_to_all(came, blocks)\n    return came",
             "it calls a collective of torch's",
         ),
     },

@@ -1,7 +1,9 @@
 """Answers to the lab "Broadcast"."""
 
-TREE = '''
-def tree_broadcast(x, dist, root):
+from . import idling
+
+ROOTED = '''
+def chain_broadcast(x, dist, root):
     """A binomial tree, on ranks counted from the root."""
     size = dist.get_world_size()
     place = (dist.get_rank() - root) % size
@@ -15,15 +17,52 @@ def tree_broadcast(x, dist, root):
         far *= 2
     return got
 '''
-FLAT = """
-def tree_broadcast(x, dist, root):
+TREE = '''
+def tree_broadcast(x, dist, members):
+    """A binomial tree, on places in the list."""
     got = x.clone()
-    if dist.get_rank() != root:
-        dist.recv(got, root)
-    else:
-        for other in range(dist.get_world_size()):
-            if other != root:
-                dist.send(got, other)
+    if dist.get_rank() not in members:
+        return got
+    size, place, far = len(members), members.index(dist.get_rank()), 1
+    while far < size:
+        if place < far and place + far < size:
+            dist.send(got, members[place + far])
+        elif far <= place < 2 * far:
+            dist.recv(got, members[place - far])
+        far *= 2
+    return got
+'''
+HALVES = """
+def tree_broadcast(x, dist, members):
+    got = x.clone()
+    while dist.get_rank() in members and len(members) > 1:
+        middle = (len(members) + 1) // 2
+        near, far = members[:middle], members[middle:]
+        if dist.get_rank() == near[0]:
+            dist.send(got, far[0])
+        elif dist.get_rank() == far[0]:
+            dist.recv(got, near[0])
+        members = near if dist.get_rank() in near else far
+    return got
+"""
+DOWN = """
+def hand_down(x, dist):
+    rank, size, got = dist.get_rank(), dist.get_world_size(), x.clone()
+    if rank > 0:
+        dist.recv(got, (rank - 1) // 2)
+    for below in (2 * rank + 1, 2 * rank + 2):
+        if below < size:
+            dist.send(got, below)
+    return got
+"""
+FLAT = """
+def tree_broadcast(x, dist, members):
+    got = x.clone()
+    if dist.get_rank() in members[1:]:
+        dist.recv(got, members[0])
+    elif dist.get_rank() in members:
+        for other in members[1:]:
+            dist.send(got, other)
     return got
 """
 CHAIN = '''
@@ -85,11 +124,22 @@ SWAPS = """
 def swap(dist, out, got, peer):
     for work in dist.batch_isend_irecv([dist.P2POp(dist.isend, out, peer), dist.P2POp(dist.irecv, got, peer)]):
         work.wait()
-""" + TREE.replace("dist.send(got, (place", "swap(dist, got, torch.empty_like(got), (place").replace(
-    "dist.recv(got, (place", "swap(dist, x, got, (place"
+""" + TREE.replace("dist.send(got, ", "swap(dist, got, torch.empty_like(got), ").replace(
+    "dist.recv(got, ", "swap(dist, x, got, "
 )
 RIGHT = {
-    "tree_broadcast": {"counted from the root": TREE},
+    "hand_down": {
+        "both sends under way at once": """
+def hand_down(x, dist):
+    rank, size, got = dist.get_rank(), dist.get_world_size(), x.clone()
+    if rank:
+        dist.recv(got, (rank + 1) // 2 - 1)
+    for work in [dist.isend(got, each) for each in range(2 * rank + 1, min(2 * rank + 3, size))]:
+        work.wait()
+    return got
+""",
+    },
+    "tree_broadcast": {"by doubling": TREE, "by halves": HALVES},
     "best_chunks": {
         "a search": SEARCH,
         "NumPy's argmin": "import numpy as np\ndef best_chunks(nbytes, ranks, alpha, beta):\n    k = np.unique([*range(1, 2000), max(1, nbytes)])\n    k = k[k <= max(1, nbytes)]\n    return k[np.argmin((ranks - 2 + k) * (alpha + nbytes / k * beta))]",
@@ -98,8 +148,57 @@ RIGHT = {
 }
 
 WRONG = {
+    "hand_down": {
+        "right child first": (
+            DOWN.replace("(2 * rank + 1, 2 * rank + 2)", "(2 * rank + 2, 2 * rank + 1)"),
+            "Not yet at the bound: on 4 ranks, .* rounds, where",
+        ),
+        "from rank 0 to all": (
+            "def hand_down(x, dist):\n    got = x.clone()\n    for other in range(1, dist.get_world_size()) if dist.get_rank() == 0 else ():\n        dist.send(got, other)\n    if dist.get_rank():\n        dist.recv(got, 0)\n    return got",
+            "on 4 ranks, .*rank 3 heard from rank 0, and above it is rank 1",
+        ),
+        "round a ring": (
+            DOWN.replace(
+                "    return got",
+                "    if size > 1:\n        for work in dist.batch_isend_irecv([dist.P2POp(dist.isend, got, (rank + 1) % size), dist.P2POp(dist.irecv, got.clone(), rank - 1 if rank else size - 1)]):\n            work.wait()\n    return got",
+            ),
+            "rank 0 heard from rank 1, and nobody is above it",
+        ),
+        "twice": (
+            DOWN.replace(
+                "dist.recv(got, (rank - 1) // 2)", "dist.recv(got, (rank - 1) // 2)\n        dist.recv(got, (rank - 1) // 2)"
+            ).replace("dist.send(got, below)", "dist.send(got, below)\n            dist.send(got, below)"),
+            "Not yet at the bound: on 2 ranks",
+        ),
+        "an empty message while others are busy": (
+            DOWN.replace(
+                "    return got",
+                "    if size == 8 and rank == 3:\n        dist.send(x[:0], 7)\n    if size == 8 and rank == 7:\n        dist.recv(x[:0], 3)\n    return got",
+            ),
+            "Not yet at the bound: on 8 ranks, .* 8 messages, where 7 are enough",
+        ),
+        "one below each": (DOWN.replace(", 2 * rank + 2)", ",)"), "on 3 ranks"),
+        "off by one": (DOWN.replace("(rank - 1) // 2", "rank // 2"), "on . ranks"),
+        "past the end": (DOWN.replace("below < size", "below <= size"), "on . ranks?"),
+        "x itself": (DOWN.replace("return got", "return x if rank == 0 else got"), "rank 0 returned its `x`"),
+        "in place": (DOWN.replace("x.clone()", "x"), "rank 1 has changed what it was given"),
+        "never waited for": (DOWN.replace("dist.send(", "dist.isend("), "wait"),
+        "other numbers": (DOWN.replace("return got", "return got.float()"), "numbers of torch.float32 and was given torch"),
+        "the built-in": (
+            "def hand_down(x, dist):\n    got = x.clone()\n    dist.broadcast(got, src=0)\n    return got",
+            BUILT,
+        ),
+        "idling": (idling(DOWN, "hand_down", 2), "rank 0 heard from rank|rank 1 heard from"),
+    },
     "tree_broadcast": {
-        "partners swap": (SWAPS, "Not yet at the bound: on 2 ranks, .* 2 messages, where 1 (is|are) enough"),
+        "partners swap, in batches": (SWAPS, r"members=\[2, 0\]: deadlock by NCCL's rules, .*rank 1 has not come"),
+        "one that has it tells another that has it": (
+            TREE.replace(
+                "        far *= 2\n",
+                "        far *= 2\n    if size == 5 and place == 2:\n        dist.send(x[:0], members[3])\n    elif size == 5 and place == 3:\n        dist.recv(x[:0], members[2])\n",
+            ),
+            "Not yet at the bound: on 6 ranks, .* 5 messages, where 4 are enough",
+        ),
         "x itself on the root": (
             TREE.replace("dist.send(got,", "dist.send(x if place == 0 else got,").replace(
                 "return got", "return x if place == 0 else got"
@@ -114,21 +213,28 @@ WRONG = {
         ),
         "flat": (FLAT, "Not yet at the bound: on 3 ranks.*|Not yet at the bound: on 4 ranks, .* 3 rounds, where 2 are enough"),
         "a chain": (
-            "def tree_broadcast(x, dist, root):\n    rank, size, got = dist.get_rank(), dist.get_world_size(), x.clone()\n    if rank != root:\n        dist.recv(got, (rank - 1) % size)\n    if (rank + 1) % size != root:\n        dist.send(got, (rank + 1) % size)\n    return got",
+            "def tree_broadcast(x, dist, members):\n    got, rank = x.clone(), dist.get_rank()\n    place = members.index(rank) if rank in members else len(members)\n    if 0 < place < len(members):\n        dist.recv(got, members[place - 1])\n    if place + 1 < len(members):\n        dist.send(got, members[place + 1])\n    return got",
             "Not yet at the bound: on 4 ranks",
         ),
-        "only from root 0": (
-            TREE.replace("place = (dist.get_rank() - root) % size", "place, root = dist.get_rank(), 0"),
-            "root=1: rank . returned",
+        "always from rank 0": (
+            TREE.replace("    got = x.clone()", "    got, members = x.clone(), sorted(members)"),
+            r"members=\[1, 0\]: rank . returned",
         ),
-        "right for powers of two": (TREE.replace(" and place + far < size", ""), "on 3 ranks, .*deadlock|on 3 ranks"),
+        "among all": (
+            TREE.replace(
+                "    got = x.clone()",
+                "    got, members = x.clone(), [*members, *(set(range(dist.get_world_size())) - {*members})]",
+            ),
+            r"members=\[2, 0\]: rank 1 returned",
+        ),
+        "right for powers of two": (TREE.replace(" and place + far < size", ""), "on 3 ranks, .*IndexError"),
         "off by one": (TREE.replace("far <= place < 2 * far", "far < place < 2 * far"), "deadlock|on 2 ranks"),
         "one half alone": (TREE.replace("while far < size", "while far < size // 2"), "on 2 ranks.*rank . returned"),
         "in place": (TREE.replace("got = x.clone()", "got = x"), "rank 1 has changed what it was given"),
         "never waited for": (TREE.replace("dist.send(", "dist.isend("), "wait"),
         "one message too many": (
             TREE.replace(
-                "    return got", "    if dist.get_rank() == 0 and size > 1:\n        dist.isend(got, 1)\n    return got"
+                "        far *= 2\n", "        far *= 2\n    if place == 0 and size > 1:\n        dist.isend(got, members[1])\n"
             ),
             "rank 0|received",
         ),
@@ -138,16 +244,17 @@ WRONG = {
         ),
         "one element short": (TREE.replace("dist.send(got,", "dist.send(got[1:],"), "bytes"),
         "the built-in": (
-            "def tree_broadcast(x, dist, root):\n    got = x.clone()\n    dist.broadcast(got, src=root)\n    return got",
+            "def tree_broadcast(x, dist, members):\n    got = x.clone()\n    dist.broadcast(got, src=members[0])\n    return got",
             BUILT,
         ),
         "the book's": (
-            "from ringtree.algorithms import mst_broadcast\ndef tree_broadcast(x, dist, root):\n    got = x.clone()\n    mst_broadcast(got, dist, root)\n    return got",
+            "from ringtree.algorithms import mst_broadcast\ndef tree_broadcast(x, dist, members):\n    got = x.clone()\n    mst_broadcast(got, dist, members[0])\n    return got",
             BUILT,
         ),
         "state between calls": (
             TREE.replace("def tree", "kept = {}\ndef tree").replace(
-                "    return got", "    return kept.setdefault((dist.get_rank(), size, root, x.shape, x.dtype), got)"
+                "far *= 2\n    return got",
+                "far *= 2\n    return kept.setdefault((dist.get_rank(), size, str(members), x.shape, x.dtype), got)",
             ),
             "rank . returned",
         ),
@@ -191,7 +298,7 @@ WRONG = {
             STEPS.replace("chunks = 24", "chunks = 1"),
             "Not yet within the target: on 8 ranks, .* on this link, where .* are enough",
         ),
-        "the tree": (TREE.replace("tree_broadcast", "chain_broadcast"), "Not yet within the target: on 8 ranks"),
+        "the tree": (ROOTED, "Not yet within the target: on 8 ranks"),
         "a guess": (STEPS.replace("chunks = 24", "chunks = 8"), "Not yet at the bound: on 8 ranks, .* on this link, where"),
         "chunks by heart, for each number of ranks": (
             STEPS.replace("chunks = 24", "chunks = {4: 14, 8: 25}.get(size, 20)"),

@@ -7,7 +7,7 @@ class Exchange(torch.autograd.Function):
     @staticmethod
     def forward(ctx, rows, gets, sends, dist):
         ctx.way_back = sends, gets, dist
-        arrived = rows.new_empty(sum(gets), rows.shape[1])
+        arrived = rows.new_empty(sum(gets), *rows.shape[1:])
         dist.all_to_all_single(arrived, rows.contiguous(), gets, sends)
         return arrived
 
@@ -22,7 +22,7 @@ BY_MESSAGES = '''
 def moved(rows, gets, sends, dist):
     """Pairwise, by messages."""
     rank, size = dist.get_rank(), dist.get_world_size()
-    out, came = list(rows.detach().split(sends)), [rows.new_empty(count, rows.shape[1]) for count in gets]
+    out, came = list(rows.detach().split(sends)), [rows.new_empty(count, *rows.shape[1:]) for count in gets]
     came[rank].copy_(out[rank])
     for step in range(1, size):
         to, source = (rank + step) % size, (rank - step) % size
@@ -48,7 +48,7 @@ def exchange(rows, gets, sends, dist):
 PADDED = EXCHANGE.replace(
     "        dist.all_to_all_single(arrived, rows.contiguous(), gets, sends)\n        return arrived",
     """        size, most = dist.get_world_size(), 20
-        out, into = (rows.new_zeros(size, most, rows.shape[1]) for _ in range(2))
+        out, into = (rows.new_zeros(size, most, *rows.shape[1:]) for _ in range(2))
         for room, block in zip(out, rows.split(sends)):
             room[: len(block)] = block
         dist.all_to_all_single(into, out)
@@ -56,7 +56,7 @@ PADDED = EXCHANGE.replace(
 )
 PLAIN = """
 def exchange(rows, gets, sends, dist):
-    arrived = rows.new_empty(sum(gets), rows.shape[1])
+    arrived = rows.new_empty(sum(gets), *rows.shape[1:])
     dist.all_to_all_single(arrived, rows.detach(), gets, sends)
     return arrived
 """
@@ -162,13 +162,59 @@ def layer(tokens, chosen, weights, kept, expert, dist):
 '''
 )
 
+ROUTE = """
+def route(chosen, ranks, each):
+    return chosen.argsort(stable=True), torch.bincount(chosen // each, minlength=ranks)
+"""
+
 RIGHT = {
+    "route": {
+        "lists": """
+def route(chosen, ranks, each):
+    chosen = chosen.tolist()
+    order = [token for expert in range(ranks * each) for token, one in enumerate(chosen) if one == expert]
+    return order, [sum(one // each == rank for one in chosen) for rank in range(ranks)]
+""",
+    },
     "exchange": {"by messages": BY_MESSAGES},
     "keep": {"without a loop": KEEP_AT_ONCE},
     "layer": {"first choices in front": LAYER_BY_CHOICE},
 }
 
 WRONG = {
+    "route": {
+        "by experts, not by ranks": (
+            ROUTE.replace("chosen // each, minlength=ranks", "chosen, minlength=ranks * each"),
+            r"its counts are \[1, 1, 1\] and should be \[3\]",
+        ),
+        "ranks dealt out": (ROUTE.replace("chosen // each", "chosen % ranks"), "its counts are"),
+        "ranks without tokens left out": (
+            ROUTE.replace(", minlength=ranks", ""),
+            r"its counts are \[0, 0, 4\]|its counts are \[\] ",
+        ),
+        "not sorted": (
+            ROUTE.replace("chosen.argsort(stable=True)", "torch.arange(len(chosen))"),
+            r"order is \[0, 1, 2\] and should be \[1, 0, 2\]: the experts are then \[1, 0, 1\]",
+        ),
+        "the last first": (
+            ROUTE.replace("chosen.argsort(stable=True)", "len(chosen) - 1 - chosen.flip(0).argsort(stable=True)"),
+            "tokens of one expert should keep their order",
+        ),
+        "by rank alone": (
+            ROUTE.replace("chosen.argsort(stable=True)", "(chosen // each).argsort(stable=True)"),
+            "the experts are then",
+        ),
+        "the sorted experts": (
+            ROUTE.replace("chosen.argsort(stable=True)", "chosen.sort().values"),
+            "it should have the place of each of the 3 tokens once",
+        ),
+        "counts as fractions": (
+            ROUTE.replace("minlength=ranks)", "minlength=ranks).float()"),
+            "a tensor or a list of whole numbers was wanted",
+        ),
+        "the counts alone": ("def route(chosen, ranks, each):\n    return [1]", "return two things"),
+        "nothing": ("def route(chosen, ranks, each):\n    pass", "return two things"),
+    },
     "exchange": {
         "writes on its rows": (
             EXCHANGE.replace(
@@ -184,7 +230,7 @@ WRONG = {
         "no gradient flows": (
             EXCHANGE.replace(
                 "return Exchange.apply(gradient.contiguous(), *ctx.way_back), None",
-                "return gradient.new_zeros(sum(ctx.way_back[0]), gradient.shape[1]), None",
+                "return gradient.new_zeros(sum(ctx.way_back[0]), *gradient.shape[1:]), None",
             ),
             "has as gradient of the rows",
         ),
@@ -219,7 +265,11 @@ WRONG = {
             EXCHANGE.replace(
                 "return Exchange.apply(rows, gets, sends, dist)\n", "return Exchange.apply(rows, gets, sends, dist).flatten()\n"
             ),
-            r"of shape \(\d+,\), and one of shape \(rows, width\) was wanted",
+            r"of shape \(\d+,\), and one of shape \(rows, tokens, width\) was wanted",
+        ),
+        "for rows that are one vector": (
+            EXCHANGE.replace("*rows.shape[1:]", "rows.shape[1]"),
+            "rank 0",
         ),
         "padded": (PADDED, "Not yet within the target: .*through the busier port"),
         "the counts once more": (

@@ -1,6 +1,6 @@
 """Answers to the lab "Grids"."""
 
-from . import idling
+from . import idling, writing_on_what_it_was_given
 
 STEPS = """
 import math
@@ -38,7 +38,7 @@ def three_steps(total, columns, dist):
     half_a_ring(shards, row, dist, True)
     ring(shards[rank % columns], column, dist)
     half_a_ring(shards, row, dist, False)
-    return total
+    return total / size
 '''
 GRID = (
     RINGS
@@ -61,7 +61,7 @@ def grid_all_reduce(x, dist, columns):
     rank, size, total = dist.get_rank(), dist.get_world_size(), x.clone()
     ring(total, [each for each in range(size) if each // columns == rank // columns], dist)
     ring(total, [each for each in range(size) if each % columns == rank % columns], dist)
-    return total
+    return total / size
 """
 )
 ALL = (
@@ -70,7 +70,7 @@ ALL = (
 def NAME(x, dist, OPTION):
     total = x.clone()
     ring(total, list(range(dist.get_world_size())), dist)
-    return total
+    return total / dist.get_world_size()
 """
 )
 ALL_GRID, ALL_NODES = (
@@ -92,7 +92,7 @@ def grid_all_reduce(x, dist, columns):
     rank, size, total = dist.get_rank(), dist.get_world_size(), x.clone()
     gather(total, list(range(rank // columns * columns, (rank // columns + 1) * columns)), dist)
     gather(total, list(range(rank % columns, size, columns)), dist)
-    return total
+    return total / size
 '''
 )
 NODES_TWICE = TWICE.replace("grid_all_reduce", "on_nodes").replace("columns", "ranks_per_node")
@@ -106,6 +106,72 @@ def built_in(name, option):
     return f"def {name}(x, dist, {option}):\n    y = x.clone()\n    dist.all_reduce(y)\n    return y"
 
 
+SEARCH = """
+def groups_of(rank, tensor, data, pipeline):
+    cube = torch.arange(tensor * data * pipeline).view(pipeline, data, tensor)
+    p, d, t = (cube == rank).nonzero()[0].tolist()
+    return {"tensor": cube[p, d].tolist(), "data": cube[p, :, t].tolist(), "pipeline": cube[:, d, t].tolist()}
+"""
+GROUP_STEPS = """
+def groups_of(rank, tensor, data, pipeline):
+    found, step = {}, 1
+    for kind, extent in (("tensor", tensor), ("data", data), ("pipeline", pipeline)):
+        at = rank // step % extent
+        found[kind] = list(range(rank - at * step, rank - at * step + extent * step, step))
+        step *= extent
+    return found
+"""
+HALO = """
+def halo(x, dist, columns):
+    rank, size = dist.get_rank(), dist.get_world_size()
+    out = torch.nn.functional.pad(x, (1, 1, 1, 1))
+    row, column = divmod(rank, columns)
+    rows = size // columns
+    def swap(down, across):
+        to = (row + down, column + across)
+        source = (row - down, column - across)
+        edge = (x[-1] if down > 0 else x[0]) if down else (x[:, -1] if across > 0 else x[:, 0])
+        edge, ops = edge.contiguous(), []
+        got = torch.empty_like(edge)
+        if 0 <= to[0] < rows and 0 <= to[1] < columns:
+            ops.append(dist.P2POp(dist.isend, edge, to[0] * columns + to[1]))
+        if 0 <= source[0] < rows and 0 <= source[1] < columns:
+            ops.append(dist.P2POp(dist.irecv, got, source[0] * columns + source[1]))
+        else:
+            got = None
+        if ops:
+            for work in dist.batch_isend_irecv(ops):
+                work.wait()
+        return got
+    for down, across, place in ((0, 1, (slice(1, -1), 0)), (0, -1, (slice(1, -1), -1)), (1, 0, (0, slice(1, -1))), (-1, 0, (-1, slice(1, -1)))):
+        got = swap(down, across)
+        if got is not None:
+            out[place] = got
+    return out
+"""
+LIST = """
+def halo(x, dist, columns):
+    rank, batch, into = dist.get_rank(), [], []
+    out, rows = torch.zeros(x.shape[0] + 2, x.shape[1] + 2, dtype=x.dtype, device=x.device), dist.get_world_size() // columns
+    out[1:-1, 1:-1] = x
+    def line(t, down, across):
+        return t[-1 if down > 0 else 0] if down else t[:, -1 if across > 0 else 0]
+    for down, across in ((1, 0), (-1, 0), (0, 1), (0, -1)):
+        row, column = divmod(rank, columns)
+        if row + down in range(rows) and column + across in range(columns):
+            batch.append(dist.P2POp(dist.isend, line(x, down, across).clone(memory_format=torch.contiguous_format), rank + down * columns + across))
+        if row - down in range(rows) and column - across in range(columns):
+            got = x.new_empty(x.shape[0 if across else 1])
+            batch.append(dist.P2POp(dist.irecv, got, rank - down * columns - across))
+            into.append((line(out[1:-1] if across else out[:, 1:-1], -down, -across), got))
+    if batch:
+        for work in dist.batch_isend_irecv(batch):
+            work.wait()
+    for border, got in into:
+        border.copy_(got)
+    return out
+"""
+
 RIGHT = {
     "groups": {
         "by steps": STEPS,
@@ -113,6 +179,8 @@ RIGHT = {
             "[first + step * place for place in range(length)]", "range(first, first + step * length, step)"
         ),
     },
+    "groups_of": {"a cube of rank numbers": SEARCH, "a step for each edge": GROUP_STEPS},
+    "halo": {"from a list of places": LIST},
     "grid_all_reduce": {"half rings": GRID},
     "on_nodes": {"half rings": NODES},
 }
@@ -135,7 +203,7 @@ WRONG = {
             STEPS.replace("    step", "    along = len(shape) - 1 - along\n    step"),
             "rank 0 is in the group",
         ),
-        "always neighbours": (
+        "always neighbors": (
             "import math\ndef groups(shape, along):\n    n, k = math.prod(shape), shape[along]\n    return [list(range(i, i + k)) for i in range(0, n, k)]",
             "a grid of 2 × 2, along edge 0: rank 0 is in the group .0, 1., and should be in .0, 2.",
         ),
@@ -168,6 +236,116 @@ WRONG = {
         ),
         "nothing": ("def groups(shape, along):\n    pass", "it should return a list of groups"),
     },
+    "groups_of": {
+        "all groups": (SEARCH.replace("cube[p, d]", "cube[p]"), "it should be a list of whole numbers"),
+        "a list": (
+            "def groups_of(rank, tensor, data, pipeline):\n    return [[0, 1]]",
+            "returned a list and should return a dict",
+        ),
+        "tensor edge twice": (GROUP_STEPS.replace("step *= extent", "step = tensor"), r'answer\["pipeline"\]'),
+        "begins at the rank": (GROUP_STEPS.replace("at = rank // step % extent", "at = 0"), r"rank 1 of .*answer"),
+        "pipeline numbered first": (
+            GROUP_STEPS.replace(
+                '(("tensor", tensor), ("data", data), ("pipeline", pipeline))',
+                '(("pipeline", pipeline), ("data", data), ("tensor", tensor))',
+            ),
+            r"rank \d of tensor=2, data=2",
+        ),
+        "without the rank itself": (
+            GROUP_STEPS.replace("    return found", "    return {k: [r for r in v if r != rank] for k, v in found.items()}"),
+            r"is \[1\] and should be \[0, 1\]|is \[\] and should be \[0\]",
+        ),
+        "a tensor of ranks": (
+            GROUP_STEPS.replace("list(range", "torch.arange(0) if 1 else list(range"),
+            "it should be a list of whole numbers",
+        ),
+    },
+    "halo": {
+        "writes on what it was given": (writing_on_what_it_was_given(LIST, "halo"), "has changed what it was given"),
+        "a torus": (
+            HALO.replace(
+                "to = (row + down, column + across)", "to = ((row + down) % rows, (column + across) % columns)"
+            ).replace("source = (row - down, column - across)", "source = ((row - down) % rows, (column - across) % columns)"),
+            "rank 0",
+        ),
+        "left and right mixed up": (
+            HALO.replace("(x[:, -1] if across > 0 else x[:, 0])", "(x[:, 0] if across > 0 else x[:, -1])"),
+            "rank . returned",
+        ),
+        "not in one piece": (HALO.replace("edge.contiguous()", "edge"), "contiguous"),
+        "a step too far in a row": (
+            HALO.replace("and 0 <= to[1] < columns", "").replace("and 0 <= source[1] < columns", ""),
+            "wants to receive from rank -1|are no neighbors",
+        ),
+        "no waiting": (HALO.replace("work.wait()", "pass"), "may not have arrived|wait"),
+        "only to the right and below": (
+            HALO.replace("(0, -1, (slice(1, -1), -1)), ", "").replace(", (-1, 0, (-1, slice(1, -1)))", ""),
+            "rank . returned",
+        ),
+        "edges in float32": (
+            HALO.replace(
+                "out = torch.nn.functional.pad(x, (1, 1, 1, 1))",
+                "x = x.float()\n    out = torch.nn.functional.pad(x, (1, 1, 1, 1))",
+            ),
+            "numbers of torch.float32 and was given torch.float64",
+        ),
+        "one message more": (
+            HALO.replace(
+                "    def swap",
+                "    if size > 1 and rank < 2:\n        for work in dist.batch_isend_irecv([dist.P2POp(dist.isend, x[0].contiguous(), 1 - rank), dist.P2POp(dist.irecv, torch.empty_like(x[0].contiguous()), 1 - rank)]):\n            work.wait()\n    def swap",
+            ),
+            "rank 0 sent rank 1 2 messages: one was wanted|are no neighbors",
+        ),
+        "corners too": (HALO.replace("    return out", "    out[0, 0] = out[0, 1]\n    return out"), "rank . returned"),
+        "one direction after the other": (HALO, "Not yet at the bound: on 2 ranks, .*2 rounds, where 1 is enough"),
+        "one rank at a time": (
+            HALO
+            .replace("ops.append(dist.P2POp(dist.isend, edge, to[0] * columns + to[1]))", "out_to = to[0] * columns + to[1]")
+            .replace(
+                "ops.append(dist.P2POp(dist.irecv, got, source[0] * columns + source[1]))",
+                "dist.recv(got, source[0] * columns + source[1])",
+            )
+            .replace("        edge, ops =", "        out_to = None\n        edge, ops =")
+            .replace(
+                "        if ops:\n            for work in dist.batch_isend_irecv(ops):\n                work.wait()",
+                "        if out_to is not None:\n            dist.send(edge, out_to)",
+            ),
+            "Not yet within the target: on . ranks, .* rounds, where 6 are enough",
+        ),
+        "built in": (
+            "def halo(x, dist, columns):\n    all = [torch.empty_like(x) for _ in range(dist.get_world_size())]\n    dist.all_gather(all, x)\n    return x",
+            "it calls a collective of torch's",
+        ),
+        "all tiles round": (
+            HALO.replace(
+                "def halo",
+                """def halo(x, dist, columns):
+    rank, size = dist.get_rank(), dist.get_world_size()
+    tiles = [torch.empty_like(x) for _ in range(size)]
+    tiles[rank] = x
+    for step in range(1, size):
+        for work in dist.batch_isend_irecv([dist.P2POp(dist.isend, x, (rank + step) % size), dist.P2POp(dist.irecv, tiles[rank - step], (rank - step) % size)]):
+            work.wait()
+    rows = size // columns
+    world = torch.nn.functional.pad(torch.cat([torch.cat(tiles[r * columns : (r + 1) * columns], 1) for r in range(rows)]), (1, 1, 1, 1))
+    h, w = x.shape
+    top, left = rank // columns * h, rank % columns * w
+    out = world[top : top + h + 2, left : left + w + 2].clone()
+    out[:: h + 1, :: w + 1] = 0
+    return out
+
+def other""",
+            ),
+            r"rank 0 sent rank 1 \d+ numbers: its edge has \d",
+        ),
+        "an empty message over the corner": (
+            HALO.replace(
+                "    def swap",
+                "    if rows == columns == 2:\n        for work in dist.batch_isend_irecv([dist.P2POp(dist.isend, x.new_empty(0), 3 - rank), dist.P2POp(dist.irecv, x.new_empty(0), 3 - rank)]):\n            work.wait()\n    def swap",
+            ),
+            "ranks 0 and 3 are no neighbors on a grid of 2 columns, and there was a message between them",
+        ),
+    },
     "grid_all_reduce": {
         "a round too many": (
             idling(
@@ -181,8 +359,9 @@ WRONG = {
             "Not yet at the bound: .* rounds, where",
         ),
         "along the rows, then the columns, whole vectors": (STAR, "Not yet within the target: .*through the busier port"),
+        "the sum": (GRID.replace("total / size", "total"), "everything is twice what it should be; there are 2 ranks"),
         "two whole rings": (TWICE, "Not yet at the bound: .*through the busier port"),
-        "one ring through all": (ALL_GRID, "the sum is right, but a message went from rank 1 .row 0, column 1. to rank 2"),
+        "one ring through all": (ALL_GRID, "the mean is right, but a message went from rank 1 .row 0, column 1. to rank 2"),
         "rows alone": (
             TWICE.replace("    ring(total, [each for each in range(size) if each % columns == rank % columns], dist)\n", ""),
             "columns=1: .*the part of rank 1 is missing",
@@ -197,7 +376,7 @@ WRONG = {
         ),
         "columns taken for rows": (
             TWICE.replace("    rank, size", "    columns = dist.get_world_size() // columns\n    rank, size"),
-            "the sum is right, but a message went from rank",
+            "the mean is right, but a message went from rank",
         ),
         "the row's sum twice": (
             TWICE.replace(
@@ -228,6 +407,7 @@ WRONG = {
         "the book's": (the_books("grid_all_reduce", "columns"), "it calls a collective of torch's"),
     },
     "on_nodes": {
+        "the sum": (NODES.replace("total / size", "total"), "everything is twice what it should be; there are 2 ranks"),
         "one ring through all": (ALL_NODES, "Not yet within the target: on 8 ranks, .*on 2 nodes of 4 ranks"),
         "whole vectors between the nodes": (
             NODES_TWICE,

@@ -242,7 +242,7 @@ def first_difference(calls, a, b):
         ),
     },
     "agree": {
-        "compared with the left neighbour alone": (
+        "compared with the left neighbor alone": (
             ROUND.replace("range(size - 1)", "range(min(1, size - 1))"),
             "rank . returned True and should return False",
         ),

@@ -1,5 +1,7 @@
 """Answers to the lab "Pipeline"."""
 
+from . import with_a_barrier, writing_on_what_it_was_given
+
 CUT = """
 def cut(milliseconds, size):
     sums = sorted({sum(milliseconds[i:j]) for i in range(len(milliseconds)) for j in range(i + 1, len(milliseconds) + 1)})
@@ -235,13 +237,125 @@ def train_step(stage, count, inputs, loss_of, like, dist):
     return total
 '''
 
+STAGE = """
+def pipeline(batches, weight, dist):
+    rank, last = dist.get_rank(), dist.get_world_size() - 1
+    kept, gradient, count = [], torch.zeros_like(weight), len(batches)
+
+    def arrive(number):
+        if number >= count or rank == 0:
+            return batches[number] if number < count else None
+        x = torch.empty_like(weight)
+        dist.recv(x, src=rank - 1)
+        return x
+
+    def forward(x):
+        kept.append(x)
+        if rank < last:
+            dist.send(weight * x, dst=rank + 1)
+
+    def backward():
+        x = kept.pop(0)
+        g = weight * x
+        if rank < last:
+            dist.recv(g, src=rank + 1)
+        gradient.add_(g * x)
+        return weight * g
+
+    def home(g):
+        if rank > 0:
+            dist.send(g, dst=rank - 1)
+"""
+SCHEDULE = """
+    ahead = min(last - rank, count)
+    for number in range(ahead):
+        forward(arrive(number))
+    x = arrive(ahead)
+    for number in range(ahead, count):
+        forward(x)
+        g = backward()
+        x = arrive(number + 1)
+        home(g)
+    for _ in range(ahead):
+        home(backward())
+    return gradient
+"""
+
+FEWEST = """
+import math
+
+def fewest(size, most):
+    return max(1, math.ceil((size - 1) * (1 - most) / most))
+"""
+
 RIGHT = {
+    "fewest": {"by a formula": FEWEST},
     "cut": {"a table of the best": CUT_BY_TABLE},
     "orders": {"by what is held": ORDERS_BY_TURNS},
+    "pipeline": {
+        "one generator for a stage": """
+def pipeline(batches, weight, dist):
+    rank, last, count = dist.get_rank(), dist.get_world_size() - 1, len(batches)
+    inputs, gradient = [], torch.zeros_like(weight)
+
+    def receive(src):
+        x = torch.empty_like(weight)
+        dist.recv(x, src=src)
+        return x
+
+    ahead = min(last - rank, count)
+    steps = ["F"] * ahead + ["F", "B"] * (count - ahead) + ["B"] * ahead
+    coming, late = list(batches) if rank == 0 else [None] * count, None
+    for place, step in enumerate(steps):
+        if step == "F":
+            x = coming.pop(0)
+            x = receive(rank - 1) if x is None else x
+            if late is not None:
+                dist.send(late, dst=rank - 1)
+                late = None
+            inputs.append(x)
+            if rank < last:
+                dist.send(weight * x, dst=rank + 1)
+        else:
+            x = inputs.pop(0)
+            g = receive(rank + 1) if rank < last else weight * x
+            gradient += g * x
+            if rank > 0 and "F" in steps[place + 1 :]:
+                late = weight * g
+            elif rank > 0:
+                dist.send(weight * g, dst=rank - 1)
+    return gradient
+""",
+    },
     "train_step": {"warm-up, middle and end": STEP_BY_PHASES},
 }
 
 WRONG = {
+    "fewest": {
+        "rounded down": (
+            FEWEST.replace("math.ceil", "math.floor"),
+            "4 ranks, idle for 0.4 at most: with 4 micro-batches .* 0.4286",
+        ),
+        "one more": (
+            FEWEST.replace("max(1, ", "1 + max(0, "),
+            "2 ranks, idle for 0.5 at most: returned 2, and 1 micro-batch will do",
+        ),
+        "no least": (FEWEST.replace("max(1, ", "max(0, "), "1 rank, idle for 0.1 at most: returned 0: return a whole number"),
+        "p for p − 1": (FEWEST.replace("(size - 1)", "size"), "2 ranks, idle for 0.5 at most: returned 2, and"),
+        "beside the work, not the step": (
+            FEWEST.replace("* (1 - most) / most", "/ most"),
+            "2 ranks, idle for 0.5 at most: returned 2, and",
+        ),
+        "a fraction": (
+            FEWEST.replace("math.ceil", "float"),
+            r"returned \d.\d+: return a whole number",
+        ),
+        "four a rank": (
+            "def fewest(size, most):\n    return 4 * size",
+            "2 ranks, idle for 0.5 at most: returned 8, and 7 micro-batches will do",
+        ),
+        "nothing": ("def fewest(size, most):\n    pass", "returned None: return a whole number"),
+    },
     "cut": {
         "as many layers each": (
             EVEN,
@@ -354,6 +468,62 @@ def orders(size, count):
             "rank 0 takes \\[\\] backward: each of 1 micro-batch passes once",
         ),
         "loops": ("def orders(size, count):\n    while True:\n        pass", "had not ended"),
+    },
+    "pipeline": {
+        "writes on what it was given": (
+            writing_on_what_it_was_given(RIGHT["pipeline"]["one generator for a stage"], "pipeline"),
+            "has changed what it was given",
+        ),
+        "with a barrier": (
+            with_a_barrier(RIGHT["pipeline"]["one generator for a stage"], "pipeline"),
+            "it calls a collective of torch's",
+        ),
+        "no communication": (
+            "def pipeline(batches, weight, dist):\n    return batches.sum(0)",
+            "rank [0-3] returned .* and should return",
+        ),
+        "all forwards first": (
+            STAGE + SCHEDULE.replace("min(last - rank, count)", "count"),
+            "rank 0 had 4 micro-batches under way at once, .* one forward, one backward needs 2",
+        ),
+        "one batch at a time": (
+            STAGE
+            + """
+    for number in range(count):
+        forward(arrive(number))
+        home(backward())
+    return gradient
+""",
+            "rank 0 never had more than 1 micro-batch under way",
+        ),
+        "the gradient before the next activation": (
+            STAGE
+            + SCHEDULE.replace(
+                "        x = arrive(number + 1)\n        home(g)", "        home(g)\n        x = arrive(number + 1)"
+            ),
+            "they wait in a circle",
+        ),
+        "an isend for the gradient": (
+            STAGE.replace(
+                "            dist.send(g, dst=rank - 1)", "            works.append(dist.isend(g, dst=rank - 1))"
+            ).replace("kept, gradient, count = [],", "works, kept, gradient, count = [], [],")
+            + SCHEDULE.replace(
+                "        x = arrive(number + 1)\n        home(g)", "        home(g)\n        x = arrive(number + 1)"
+            ).replace("    return", "    for work in works:\n        work.wait()\n    return"),
+            "deadlock by NCCL's rules",
+        ),
+        "gradients stay at home": (
+            STAGE.replace("            dist.send(g, dst=rank - 1)", "            pass").replace(
+                "            dist.recv(g, src=rank + 1)", "            pass"
+            )
+            + SCHEDULE,
+            "rank . returned",
+        ),
+        "the activations are dropped": (
+            STAGE.replace("            dist.send(weight * x, dst=rank + 1)", "            pass") + SCHEDULE,
+            "rank 1 waits to receive from rank 0",
+        ),
+        "a sum of the wrong batch": (STAGE.replace("kept.pop(0)", "kept.pop()") + SCHEDULE, "rank . returned"),
     },
     "train_step": {
         "GPipe": (

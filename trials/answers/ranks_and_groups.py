@@ -2,32 +2,6 @@
 
 from . import with_a_barrier, writing_on_what_it_was_given
 
-CUBE = """
-def all_groups(tensor, data, pipeline):
-    cube = torch.arange(tensor * data * pipeline).view(pipeline, data, tensor)
-    return {
-        "tensor": cube.reshape(-1, tensor).tolist(),
-        "data": cube.permute(0, 2, 1).reshape(-1, data).tolist(),
-        "pipeline": cube.permute(1, 2, 0).reshape(-1, pipeline).tolist(),
-    }
-"""
-SEARCH = (
-    CUBE
-    + """
-def groups_of(rank, tensor, data, pipeline):
-    found = all_groups(tensor, data, pipeline)
-    return {kind: next(group for group in groups if rank in group) for kind, groups in found.items()}
-"""
-)
-STEPS = """
-def groups_of(rank, tensor, data, pipeline):
-    found, step = {}, 1
-    for kind, extent in (("tensor", tensor), ("data", data), ("pipeline", pipeline)):
-        at = rank // step % extent
-        found[kind] = list(range(rank - at * step, rank - at * step + extent * step, step))
-        step *= extent
-    return found
-"""
 MEAN = """
 def group_mean(x, dist, groups):
     made = [dist.new_group(members) for members in groups]
@@ -38,63 +12,21 @@ def group_mean(x, dist, groups):
             return total / len(members)
     return x.clone()
 """
-HALO = """
-def halo(x, dist, columns):
+EDGES = """
+def edges(x, dist):
     rank, size = dist.get_rank(), dist.get_world_size()
-    out = torch.nn.functional.pad(x, (1, 1, 1, 1))
-    row, column = divmod(rank, columns)
-    rows = size // columns
-    def swap(down, across):
-        to = (row + down, column + across)
-        source = (row - down, column - across)
-        edge = (x[-1] if down > 0 else x[0]) if down else (x[:, -1] if across > 0 else x[:, 0])
-        edge, ops = edge.contiguous(), []
-        got = torch.empty_like(edge)
-        if 0 <= to[0] < rows and 0 <= to[1] < columns:
-            ops.append(dist.P2POp(dist.isend, edge, to[0] * columns + to[1]))
-        if 0 <= source[0] < rows and 0 <= source[1] < columns:
-            ops.append(dist.P2POp(dist.irecv, got, source[0] * columns + source[1]))
-        else:
-            got = None
-        if ops:
-            for work in dist.batch_isend_irecv(ops):
-                work.wait()
-        return got
-    for down, across, place in ((0, 1, (slice(1, -1), 0)), (0, -1, (slice(1, -1), -1)), (1, 0, (0, slice(1, -1))), (-1, 0, (-1, slice(1, -1)))):
-        got = swap(down, across)
-        if got is not None:
-            out[place] = got
-    return out
-"""
-LIST = """
-def halo(x, dist, columns):
-    rank, batch, into = dist.get_rank(), [], []
-    out, rows = torch.zeros(x.shape[0] + 2, x.shape[1] + 2, dtype=x.dtype, device=x.device), dist.get_world_size() // columns
-    out[1:-1, 1:-1] = x
-    def line(t, down, across):
-        return t[-1 if down > 0 else 0] if down else t[:, -1 if across > 0 else 0]
-    for down, across in ((1, 0), (-1, 0), (0, 1), (0, -1)):
-        row, column = divmod(rank, columns)
-        if row + down in range(rows) and column + across in range(columns):
-            batch.append(dist.P2POp(dist.isend, line(x, down, across).clone(memory_format=torch.contiguous_format), rank + down * columns + across))
-        if row - down in range(rows) and column - across in range(columns):
-            got = x.new_empty(x.shape[0 if across else 1])
-            batch.append(dist.P2POp(dist.irecv, got, rank - down * columns - across))
-            into.append((line(out[1:-1] if across else out[:, 1:-1], -down, -across), got))
-    if batch:
-        for work in dist.batch_isend_irecv(batch):
-            work.wait()
-    for border, got in into:
-        border.copy_(got)
-    return out
-"""
-NUMPY = """
-import numpy as np
-
-def all_groups(tensor, data, pipeline):
-    cube = np.arange(tensor * data * pipeline).reshape(pipeline, data, tensor)
-    lines = {"tensor": cube, "data": cube.swapaxes(1, 2), "pipeline": cube.transpose(1, 2, 0)}
-    return {kind: [list(row) for row in rows.reshape(-1, rows.shape[-1])] for kind, rows in lines.items()}
+    wide, batch = x.new_zeros(len(x) + 2), []
+    wide[1:-1] = x
+    if rank + 1 < size:
+        batch.append(dist.P2POp(dist.isend, x[-1:], rank + 1))
+    if rank > 0:
+        batch.append(dist.P2POp(dist.irecv, wide[:1], rank - 1))
+        batch.append(dist.P2POp(dist.isend, x[:1], rank - 1))
+    if rank + 1 < size:
+        batch.append(dist.P2POp(dist.irecv, wide[-1:], rank + 1))
+    for work in dist.batch_isend_irecv(batch) if batch else ():
+        work.wait()
+    return wide
 """
 TAKEN_APART = """
 def group_mean(x, dist, groups):
@@ -109,80 +41,29 @@ def group_mean(x, dist, groups):
 """
 
 RIGHT = {
-    "all_groups": {
-        "a cube of rank numbers": CUBE,
-        "NumPy's whole numbers": NUMPY,
-    },
-    "groups_of": {"searched among all": SEARCH, "a step for each edge": STEPS},
     "group_mean": {
         "all made before one is used": MEAN,
         "the list is taken apart": TAKEN_APART,
     },
-    "halo": {"from a list of places": LIST},
+    "edges": {
+        "one direction after the other": """
+def edges(x, dist):
+    rank, size = dist.get_rank(), dist.get_world_size()
+    def passed(number, step):
+        got, batch = torch.zeros_like(number), []
+        if 0 <= rank + step < size:
+            batch.append(dist.P2POp(dist.isend, number, rank + step))
+        if 0 <= rank - step < size:
+            batch.append(dist.P2POp(dist.irecv, got, rank - step))
+        for work in dist.batch_isend_irecv(batch) if batch else []:
+            work.wait()
+        return got
+    return torch.cat([passed(x[-1:].clone(), 1), x, passed(x[:1].clone(), -1)])
+""",
+    },
 }
 
 WRONG = {
-    "all_groups": {
-        "ranks that descend": (
-            CUBE.replace("cube.reshape(-1, tensor)", "cube.flip(2).reshape(-1, tensor)"),
-            "ranks ascend in a group",
-        ),
-        "pipeline numbered first": (
-            CUBE.replace(".view(pipeline, data, tensor)", ".view(tensor, data, pipeline).permute(2, 1, 0)"),
-            r"tensor=2, data=2, pipeline=1: answer\[\"tensor\"\] is \[\[0, 2\]",
-        ),
-        "lines of another box": (
-            CUBE.replace("cube.permute(0, 2, 1).reshape", "cube.reshape"),
-            r'answer\["data"\] is \[\[0, 1\].* should be \[\[0, 2\]',
-        ),
-        "another order of groups": (
-            CUBE.replace("cube.permute(1, 2, 0)", "cube.permute(2, 1, 0)"),
-            "another order, and two ranks",
-        ),
-        "ranks of two groups": (
-            CUBE.replace(
-                "cube.reshape(-1, tensor).tolist()",
-                "[[r, (r + 1) % (tensor * data * pipeline)][:tensor] for r in range(tensor * data * pipeline)]",
-            ),
-            "a rank is in two groups of one kind",
-        ),
-        "tensors, not lists": (
-            CUBE.replace("reshape(-1, tensor).tolist()", "reshape(-1, tensor)"),
-            "made of lists and whole numbers alone",
-        ),
-        "a list of groups": (
-            "def all_groups(tensor, data, pipeline):\n    return [[0, 1]]",
-            "returned a list and should return a dict",
-        ),
-        "nothing": ("def all_groups(tensor, data, pipeline):\n    pass", "returned a NoneType and should return a dict"),
-        "for extents of 2": (
-            CUBE.replace(".reshape(-1, data)", ".reshape(-1, 2)"),
-            r"tensor=2, data=1, pipeline=1: answer\[\"data\"\] is \[\[0, 1\]\]",
-        ),
-    },
-    "groups_of": {
-        "all groups": (
-            SEARCH.replace("next(group for group in groups if rank in group)", "groups"),
-            r"is \[\[.* and should be \[",
-        ),
-        "tensor edge twice": (STEPS.replace("step *= extent", "step = tensor"), r'answer\["pipeline"\]'),
-        "begins at the rank": (STEPS.replace("at = rank // step % extent", "at = 0"), r"rank 1 of .*answer"),
-        "pipeline numbered first": (
-            STEPS.replace(
-                '(("tensor", tensor), ("data", data), ("pipeline", pipeline))',
-                '(("pipeline", pipeline), ("data", data), ("tensor", tensor))',
-            ),
-            r"rank \d of tensor=2, data=2",
-        ),
-        "without the rank itself": (
-            STEPS.replace("    return found", "    return {k: [r for r in v if r != rank] for k, v in found.items()}"),
-            r"is \[1\] and should be \[0, 1\]|is \[\] and should be \[0\]",
-        ),
-        "a tensor of ranks": (
-            STEPS.replace("list(range", "torch.arange(0) if 1 else list(range"),
-            "made of lists and whole numbers",
-        ),
-    },
     "group_mean": {
         "the list of groups is emptied": (
             "def group_mean(x, dist, groups):\n    groups.clear()\n    return x.clone()",
@@ -231,7 +112,7 @@ WRONG = {
             MEAN.replace("return x.clone()", "return torch.zeros_like(x)"),
             r"with nobody to share with rank 3: rank . returned|rank . returned|rank . returned",
         ),
-        "neighbours in pairs": (
+        "neighbors in pairs": (
             MEAN.replace("made = [", "groups = [[r, r + 1] for r in range(0, dist.get_world_size() - 1, 2)]\n    made = ["),
             "rank . returned|rank . returned",
         ),
@@ -243,90 +124,110 @@ WRONG = {
             "rank . returned",
         ),
     },
-    "halo": {
-        "writes on what it was given": (writing_on_what_it_was_given(LIST, "halo"), "has changed what it was given"),
-        "a torus": (
-            HALO.replace(
-                "to = (row + down, column + across)", "to = ((row + down) % rows, (column + across) % columns)"
-            ).replace("source = (row - down, column - across)", "source = ((row - down) % rows, (column - across) % columns)"),
-            "rank 0",
+    "edges": {
+        "writes on what it was given": (writing_on_what_it_was_given(EDGES, "edges"), "has changed what it was given"),
+        "a ring": (
+            EDGES
+            .replace("rank + 1 < size", "size > 1")
+            .replace("rank > 0", "size > 1")
+            .replace("rank + 1)", "(rank + 1) % size)")
+            .replace("rank - 1)", "(rank - 1) % size)"),
+            "on 2 ranks",
         ),
         "left and right mixed up": (
-            HALO.replace("(x[:, -1] if across > 0 else x[:, 0])", "(x[:, 0] if across > 0 else x[:, -1])"),
-            "rank . returned",
+            EDGES.replace("isend, x[-1:]", "isend, x[0:1]").replace("isend, x[:1]", "isend, x[-1:]"),
+            "on 3 ranks, .*rank . returned",
         ),
-        "not in one piece": (HALO.replace("edge.contiguous()", "edge"), "contiguous"),
-        "a step too far in a row": (
-            HALO.replace("and 0 <= to[1] < columns", "").replace("and 0 <= source[1] < columns", ""),
-            "wants to receive from rank -1|are no neighbours",
+        "past the end": (EDGES.replace("rank + 1 < size", "rank < size"), "rank"),
+        "an empty list": (EDGES.replace(" if batch else ()", ""), "on 1 rank"),
+        "nobody waits": (EDGES.replace("work.wait()", "pass"), "may not have arrived|never waited"),
+        "only from the left": (
+            EDGES.replace(", x[:1], rank - 1", ", x[:0], rank - 1").replace(", wide[-1:], rank + 1", ", wide[:0], rank + 1"),
+            "rank 0 returned",
         ),
-        "no waiting": (HALO.replace("work.wait()", "pass"), "may not have arrived|wait"),
-        "only to the right and below": (
-            HALO.replace("(0, -1, (slice(1, -1), -1)), ", "").replace(", (-1, 0, (-1, slice(1, -1)))", ""),
-            "rank . returned",
-        ),
-        "edges in float32": (
-            HALO.replace(
-                "out = torch.nn.functional.pad(x, (1, 1, 1, 1))",
-                "x = x.float()\n    out = torch.nn.functional.pad(x, (1, 1, 1, 1))",
-            ),
-            "numbers of torch.float32 and was given torch.float64",
+        "the whole strip": (
+            EDGES
+            .replace("x[-1:], rank", "x, rank")
+            .replace("x[:1], rank", "x, rank")
+            .replace("wide, batch = ", "low, high, wide, batch = torch.zeros_like(x), torch.zeros_like(x), ")
+            .replace("irecv, wide[:1]", "irecv, low")
+            .replace("irecv, wide[-1:]", "irecv, high")
+            .replace("return wide", "wide[0], wide[-1] = low[-1], high[0]\n    return wide"),
+            "on 3 ranks, .*rank 0 sent rank 1 2 numbers: one is enough",
         ),
         "one message more": (
-            HALO.replace(
-                "    def swap",
-                "    if size > 1 and rank < 2:\n        for work in dist.batch_isend_irecv([dist.P2POp(dist.isend, x[0].contiguous(), 1 - rank), dist.P2POp(dist.irecv, torch.empty_like(x[0].contiguous()), 1 - rank)]):\n            work.wait()\n    def swap",
+            EDGES.replace(
+                "    return wide",
+                "    if rank == 0 and size > 1:\n        dist.send(x[:1], 1)\n    if rank == 1:\n        dist.recv(x[:1].clone(), 0)\n    return wide",
             ),
-            "rank 0 sent rank 1 2 messages: one was wanted|are no neighbours",
+            "rank 0 sent rank 1 2 messages: one was wanted",
         ),
-        "corners too": (HALO.replace("    return out", "    out[0, 0] = out[0, 1]\n    return out"), "rank . returned"),
-        "one direction after the other": (HALO, "Not yet at the bound: on 2 ranks, .*2 rounds, where 1 is enough"),
-        "one rank at a time": (
-            HALO
-            .replace("ops.append(dist.P2POp(dist.isend, edge, to[0] * columns + to[1]))", "out_to = to[0] * columns + to[1]")
-            .replace(
-                "ops.append(dist.P2POp(dist.irecv, got, source[0] * columns + source[1]))",
-                "dist.recv(got, source[0] * columns + source[1])",
-            )
-            .replace("        edge, ops =", "        out_to = None\n        edge, ops =")
-            .replace(
-                "        if ops:\n            for work in dist.batch_isend_irecv(ops):\n                work.wait()",
-                "        if out_to is not None:\n            dist.send(edge, out_to)",
+        "to a stranger": (
+            EDGES.replace(
+                "    return wide",
+                "    if rank == 0 and size > 2:\n        dist.send(x[:1], 2)\n    if rank == 2:\n        dist.recv(x[:1].clone(), 0)\n    return wide",
             ),
-            "Not yet within the target: on . ranks, .* rounds, where 4 are enough",
+            "rank 0 sent rank 2 a message: they are not neighbors",
         ),
-        "built in": (
-            "def halo(x, dist, columns):\n    all = [torch.empty_like(x) for _ in range(dist.get_world_size())]\n    dist.all_gather(all, x)\n    return x",
-            "it calls a collective of torch's",
-        ),
-        "all tiles round": (
-            HALO.replace(
-                "def halo",
-                """def halo(x, dist, columns):
+        "all send first": (
+            """
+def edges(x, dist):
     rank, size = dist.get_rank(), dist.get_world_size()
-    tiles = [torch.empty_like(x) for _ in range(size)]
-    tiles[rank] = x
-    for step in range(1, size):
-        for work in dist.batch_isend_irecv([dist.P2POp(dist.isend, x, (rank + step) % size), dist.P2POp(dist.irecv, tiles[rank - step], (rank - step) % size)]):
-            work.wait()
-    rows = size // columns
-    world = torch.nn.functional.pad(torch.cat([torch.cat(tiles[r * columns : (r + 1) * columns], 1) for r in range(rows)]), (1, 1, 1, 1))
-    h, w = x.shape
-    top, left = rank // columns * h, rank % columns * w
-    out = world[top : top + h + 2, left : left + w + 2].clone()
-    out[:: h + 1, :: w + 1] = 0
-    return out
-
-def other""",
-            ),
-            r"rank 0 sent rank 1 \d+ numbers: its edge has \d",
+    wide = torch.nn.functional.pad(x, (1, 1))
+    for other, mine in ((rank + 1, x[-1:]), (rank - 1, x[:1])):
+        if 0 <= other < size:
+            dist.send(mine, other)
+    for other, place in ((rank - 1, wide[:1]), (rank + 1, wide[-1:])):
+        if 0 <= other < size:
+            dist.recv(place, other)
+    return wide
+""",
+            "on 2 ranks, .*they wait in a circle",
         ),
-        "an empty message over the corner": (
-            HALO.replace(
-                "    def swap",
-                "    if rows == columns == 2:\n        for work in dist.batch_isend_irecv([dist.P2POp(dist.isend, x.new_empty(0), 3 - rank), dist.P2POp(dist.irecv, x.new_empty(0), 3 - rank)]):\n            work.wait()\n    def swap",
-            ),
-            "ranks 0 and 3 are no neighbours on a grid of 2 columns, and there was a message between them",
+        "even ranks send first": (
+            """
+def edges(x, dist):
+    rank, size = dist.get_rank(), dist.get_world_size()
+    wide = torch.nn.functional.pad(x, (1, 1))
+    def swap(other, mine, place):
+        if rank % 2:
+            dist.recv(place, other)
+            dist.send(mine, other)
+        else:
+            dist.send(mine, other)
+            dist.recv(place, other)
+    for turn in (0, 1):
+        if rank % 2 == turn and rank + 1 < size:
+            swap(rank + 1, x[-1:], wide[-1:])
+        elif rank % 2 != turn and rank > 0:
+            swap(rank - 1, x[:1], wide[:1])
+    return wide
+""",
+            "Not yet at the bound: on 3 ranks, .* rounds, where 2 are enough",
+        ),
+        "from one end to the other": (
+            """
+def edges(x, dist):
+    rank, size = dist.get_rank(), dist.get_world_size()
+    wide = torch.nn.functional.pad(x, (1, 1))
+    if rank > 0:
+        dist.recv(wide[:1], rank - 1)
+        dist.send(x[:1], rank - 1)
+    if rank + 1 < size:
+        dist.send(x[-1:], rank + 1)
+        dist.recv(wide[-1:], rank + 1)
+    return wide
+""",
+            "Not yet at the bound: on 3 ranks, .*4 rounds, where 2 are enough",
+        ),
+        "in float32": (
+            EDGES.replace("return wide", "return wide.float()"),
+            "numbers of torch.float32 and was given torch.float64",
+        ),
+        "one too short": (EDGES.replace("return wide", "return wide[:-1]"), "returned a tensor of shape"),
+        "built in": (
+            "def edges(x, dist):\n    all = [torch.empty_like(x) for _ in range(dist.get_world_size())]\n    dist.all_gather(all, x)\n    return x",
+            "it calls a collective of torch's",
         ),
     },
 }

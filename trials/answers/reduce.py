@@ -76,7 +76,7 @@ def long_reduce(x, dist, root):
         batch((dist.irecv, got, partner))
         for part, more in zip(parts[give : give + count], got.split([len(part) for part in parts[give : give + count]])):
             part.copy_(more)
-    return total
+    return total / size
 '''
 RING = """
 def long_reduce(x, dist, root):
@@ -94,7 +94,7 @@ def long_reduce(x, dist, root):
             dist.send(chunks[other], root)
         if other != root and rank == root:
             dist.recv(chunks[other], other)
-    return total
+    return total / size
 """
 TREE = """
 def long_reduce(x, dist, root):
@@ -108,6 +108,17 @@ def long_reduce(x, dist, root):
             dist.recv(got, (place + far + root) % size)
             total += got
         far *= 2
+    return total
+"""
+UP = """
+def add_up(x, dist):
+    rank, size, total, got = dist.get_rank(), dist.get_world_size(), x.clone(), torch.empty_like(x)
+    for below in (2 * rank + 2, 2 * rank + 1):
+        if below < size:
+            dist.recv(got, below)
+            total += got
+    if rank > 0:
+        dist.send(total, (rank - 1) // 2)
     return total
 """
 BUILT = "it calls a collective of torch's"
@@ -142,6 +153,19 @@ def both(out, got, partner, dist):
 """
 )
 RIGHT = {
+    "add_up": {
+        "both boxes at once": """
+def add_up(x, dist):
+    rank, size = dist.get_rank(), dist.get_world_size()
+    boxes = {each: torch.zeros_like(x) for each in (2 * rank + 1, 2 * rank + 2) if each < size}
+    for work in [dist.irecv(box, each) for each, box in boxes.items()]:
+        work.wait()
+    total = x + sum(boxes.values())
+    if rank:
+        dist.send(total, (rank + 1) // 2 - 1)
+    return total
+""",
+    },
     "ordered_reduce": {
         "blocks that double": BLOCKS,
         "a function that calls itself": ITSELF,
@@ -150,6 +174,61 @@ RIGHT = {
 }
 
 WRONG = {
+    "add_up": {
+        "the deeper one first": (
+            UP.replace("(2 * rank + 2, 2 * rank + 1)", "(2 * rank + 1, 2 * rank + 2)"),
+            "Not yet at the bound: on 4 ranks, .* rounds, where",
+        ),
+        "all to rank 0": (
+            "def add_up(x, dist):\n    total, got = x.clone(), torch.empty_like(x)\n    if dist.get_rank():\n        dist.send(x, 0)\n        return x\n    for other in range(1, dist.get_world_size()):\n        dist.recv(got, other)\n        total += got\n    return total",
+            "on 4 ranks, .*rank 3 sent to rank 0, and above it is rank 1",
+        ),
+        "down again": (
+            UP.replace(
+                "    return total",
+                "    for below in (2 * rank + 1, 2 * rank + 2):\n        if below < size:\n            dist.send(total, below)\n    if rank > 0:\n        dist.recv(total, (rank - 1) // 2)\n    return total",
+            ),
+            "rank|deadlock",
+        ),
+        "and down": (
+            UP.replace(
+                "    return total",
+                "    if rank > 0:\n        dist.recv(total, (rank - 1) // 2)\n    for below in (2 * rank + 1, 2 * rank + 2):\n        if below < size:\n            dist.send(total, below)\n    return total",
+            ),
+            "rank 0 sent to rank 1, and nobody is above it",
+        ),
+        "told twice": (
+            UP.replace("dist.recv(got, below)", "dist.recv(got, below)\n            dist.recv(got, below)").replace(
+                "dist.send(total, (rank - 1) // 2)",
+                "dist.send(total, (rank - 1) // 2)\n        dist.send(total, (rank - 1) // 2)",
+            ),
+            "Not yet at the bound: on 2 ranks",
+        ),
+        "received over its own": (
+            UP.replace("dist.recv(got, below)\n            total += got", "dist.recv(total, below)"),
+            "the part of rank 0 is missing",
+        ),
+        "tells before it hears": (
+            UP.replace("    for below", "    if rank > 0:\n        dist.send(total, (rank - 1) // 2)\n    for below").replace(
+                "            total += got\n    if rank > 0:\n        dist.send(total, (rank - 1) // 2)\n",
+                "            total += got\n",
+            ),
+            "on 4 ranks, .*the part of rank 3 is missing",
+        ),
+        "an empty message while others are busy": (
+            UP.replace(
+                "    for below",
+                "    if size == 8 and rank == 7:\n        dist.send(x[:0], 3)\n    if size == 8 and rank == 3:\n        dist.recv(x[:0], 7)\n    for below",
+            ),
+            "Not yet at the bound: on 8 ranks, .* 8 messages, where 7 are enough",
+        ),
+        "one below each": (UP.replace("(2 * rank + 2, 2 * rank + 1)", "(2 * rank + 1,)"), "on 3 ranks"),
+        "off by one": (UP.replace("(rank - 1) // 2", "rank // 2"), "on . ranks"),
+        "in place": (UP.replace("x.clone()", "x"), "rank 0 has changed what it was given"),
+        "never waited for": (UP.replace("dist.send(", "dist.isend("), "wait"),
+        "other numbers": (UP.replace("return total", "return total.float()"), "numbers of torch.float32 and was given torch"),
+        "the built-in": ("def add_up(x, dist):\n    y = x.clone()\n    dist.reduce(y, dst=0)\n    return y", BUILT),
+    },
     "ordered_reduce": {
         "partners swap": (SWAPPED, "Not yet at the bound: .* messages, where"),
         "a chain": (CHAIN, "Not yet at the bound: on . ranks"),
@@ -198,6 +277,10 @@ WRONG = {
         ),
     },
     "long_reduce": {
+        "not divided": (
+            HALVES.replace("total / size", "total"),
+            r"on 2 ranks, .*rank 0 returned .* twice what it should be; there are 2 ranks",
+        ),
         "two rounds too many": (idling(HALVES, "long_reduce", 2), "Not yet at the bound: .* on this link, where"),
         "the first work alone": (
             HALVES.replace("        for work in dist.batch", "        works = dist.batch").replace(
@@ -205,7 +288,10 @@ WRONG = {
             ),
             "on 4 ranks, .*run once more: rank . reads the buffer for a message",
         ),
-        "the whole tensor up a tree": (TREE, "Not yet within the target: on 8 ranks"),
+        "the whole tensor up a tree": (
+            TREE.replace("return total", "return total / size"),
+            "Not yet within the target: on 8 ranks",
+        ),
         "a ring, then one after the other": (RING, "Not yet within the target: on 8 ranks, .* on this link, where"),
         "only to root 0": (
             HALVES.replace("(rank - root) % size", "rank").replace("(place + root) % size", "place"),
@@ -231,11 +317,11 @@ WRONG = {
         ),
         "another dtype": (HALVES.replace("x.clone()", "x.clone().float()"), "numbers of torch.float32 and was given torch"),
         "the built-in": (
-            "def long_reduce(x, dist, root):\n    y = x.clone()\n    dist.reduce(y, dst=root)\n    return y",
+            "def long_reduce(x, dist, root):\n    y = x.clone()\n    dist.reduce(y, dst=root)\n    return y / dist.get_world_size()",
             BUILT,
         ),
         "the book's": (
-            "from ringtree.algorithms import rabenseifner_reduce\ndef long_reduce(x, dist, root):\n    y = x.clone()\n    rabenseifner_reduce(y, dist, root)\n    return y",
+            "from ringtree.algorithms import rabenseifner_reduce\ndef long_reduce(x, dist, root):\n    y = x.clone()\n    rabenseifner_reduce(y, dist, root)\n    return y / dist.get_world_size()",
             BUILT,
         ),
         "state between calls": (

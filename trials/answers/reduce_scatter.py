@@ -3,6 +3,9 @@
 from . import idling
 
 SWAP = """
+def shards_of(vector, count, lengths):
+    return vector.split(lengths) if lengths else vector.tensor_split(count)
+
 def swap(dist, out, to, got, source):
     for work in dist.batch_isend_irecv([dist.P2POp(dist.isend, out, to), dist.P2POp(dist.irecv, got, source)]):
         work.wait()
@@ -10,14 +13,14 @@ def swap(dist, out, to, got, source):
 RING = (
     SWAP
     + """
-def ring_reduce_scatter(x, dist):
+def ring_reduce_scatter(x, dist, lengths=None):
     rank, size = dist.get_rank(), dist.get_world_size()
-    shards = x.tensor_split(size)
-    carried = shards[(rank - 1) % size].clone()
+    shards = shards_of(x, size, lengths)
+    carried = shards[(rank + 1) % size].clone()
     for step in range(size - 1):
-        mine = shards[(rank - step - 2) % size]
+        mine = shards[(rank + step + 2) % size]
         got = torch.empty_like(mine)
-        swap(dist, carried, (rank + 1) % size, got, (rank - 1) % size)
+        swap(dist, carried, (rank - 1) % size, got, (rank + 1) % size)
         carried = mine + got
     return carried
 """
@@ -25,9 +28,9 @@ def ring_reduce_scatter(x, dist):
 BRUCK = (
     SWAP
     + """
-def bruck_reduce_scatter(x, dist):
+def bruck_reduce_scatter(x, dist, lengths=None):
     rank, size = dist.get_rank(), dist.get_world_size()
-    sums = {away: x.tensor_split(size)[(rank + away) % size].clone() for away in range(size)}
+    sums = {away: shards_of(x, size, lengths)[(rank + away) % size].clone() for away in range(size)}
     for power in reversed(range((size - 1).bit_length())):
         far = 2**power
         leaving = [away for away in sums if away >= far]
@@ -42,9 +45,9 @@ def bruck_reduce_scatter(x, dist):
 DIRECT = (
     SWAP
     + """
-def NAME(x, dist):
+def NAME(x, dist, lengths=None):
     rank, size = dist.get_rank(), dist.get_world_size()
-    shards = x.tensor_split(size)
+    shards = shards_of(x, size, lengths)
     mine = shards[rank].clone()
     for step in range(1, size):
         got = torch.empty_like(mine)
@@ -56,24 +59,24 @@ def NAME(x, dist):
 ROUND = (
     SWAP
     + """
-def NAME(x, dist):
+def NAME(x, dist, lengths=None):
     rank, size = dist.get_rank(), dist.get_world_size()
     total, mine = x.clone(), x.clone()
     for step in range(size - 1):
         got = torch.empty_like(x)
-        swap(dist, mine, (rank + 1) % size, got, (rank - 1) % size)
+        swap(dist, mine, (rank - 1) % size, got, (rank + 1) % size)
         total, mine = total + got, got
-    return total.tensor_split(size)[rank].clone()
+    return shards_of(total, size, lengths)[rank].clone()
 """
 )
 HALVING = (
     SWAP
     + """
-def bruck_reduce_scatter(x, dist):
+def bruck_reduce_scatter(x, dist, lengths=None):
     rank, size = dist.get_rank(), dist.get_world_size()
     total, distance, first, end = x.clone(), size // 2, 0, size
     cuts = [0]
-    for shard in x.tensor_split(size):
+    for shard in shards_of(x, size, lengths):
         cuts.append(cuts[-1] + len(shard))
     while distance:
         middle, partner = first + distance, rank ^ distance
@@ -91,7 +94,7 @@ def bruck_reduce_scatter(x, dist):
 
 def built_in(name):
     return f"""
-def {name}(x, dist):
+def {name}(x, dist, lengths=None):
     mine = x.tensor_split(dist.get_world_size())[dist.get_rank()].clone()
     dist.reduce_scatter(mine, list(x.tensor_split(dist.get_world_size())))
     return mine
@@ -101,7 +104,7 @@ def {name}(x, dist):
 def the_books(name):
     return f"""
 from ringtree.algorithms import bruck_reduce_scatter as theirs
-def {name}(x, dist):
+def {name}(x, dist, lengths=None):
     y = x.clone()
     theirs(y, dist)
     return y.tensor_split(dist.get_world_size())[dist.get_rank()]
@@ -118,7 +121,6 @@ TWICE = RING.replace(
 RIGHT = {
     "ring_reduce_scatter": {
         "one shard carried along": RING,
-        "straight to its owner": DIRECT.replace("NAME", "ring_reduce_scatter"),
     },
     "bruck_reduce_scatter": {"a dictionary of places": BRUCK},
 }
@@ -126,8 +128,20 @@ RIGHT = {
 WRONG = {
     "ring_reduce_scatter": {
         "a round too many": (
-            idling(RING, "ring_reduce_scatter", 1),
+            idling(RING, "ring_reduce_scatter", 1, right="(rank - 1) % size", left="(rank + 1) % size"),
             "Not yet at the bound: .* 2 rounds, where 1 (is|are) enough",
+        ),
+        "straight to its owner": (
+            DIRECT.replace("NAME", "ring_reduce_scatter"),
+            "on 3 ranks, .*rank 0 sent to rank 1, and its left neighbor is rank 2",
+        ),
+        "to the right": (
+            RING
+            .replace("rank + ", "rank @ ")
+            .replace("rank - ", "rank + ")
+            .replace("rank @ ", "rank - ")
+            .replace("step + 2", "step - 2"),
+            "on 3 ranks, .*rank 0 sent to rank 1, and its left neighbor is rank 2",
         ),
         "the last shard twice": (TWICE, "Not yet at the bound: on 2 ranks, .* through the busier port"),
         "the first work alone": (
@@ -137,15 +151,15 @@ WRONG = {
             "on 3 ranks, .*run once more: rank . reads the buffer for a message",
         ),
         "the shards of the all-reduce's ring": (
-            RING.replace("(rank - 1) % size].clone()", "rank].clone()").replace("rank - step - 2", "rank - step - 1"),
+            RING.replace("(rank + 1) % size].clone()", "rank].clone()").replace("rank + step + 2", "rank + step + 1"),
             "rank . returned|which expects",
         ),
-        "off by one in what is added": (RING.replace("rank - step - 2", "rank - step - 3"), "rank . returned|which expects"),
+        "off by one in what is added": (RING.replace("rank + step + 2", "rank + step + 3"), "rank . returned|which expects"),
         "a step too few": (RING.replace("range(size - 1)", "range(max(size - 2, 0))"), "the part of rank|rank . returned"),
         "a step too many": (RING.replace("range(size - 1)", "range(size)"), "counts 2 times|rank . returned|which expects"),
         "whole tensors": (ROUND.replace("NAME", "ring_reduce_scatter"), "Not yet within the target: on 3 ranks"),
         "the whole sum": (
-            ROUND.replace("NAME", "ring_reduce_scatter").replace("total.tensor_split(size)[rank].clone()", "total"),
+            ROUND.replace("NAME", "ring_reduce_scatter").replace("shards_of(total, size, lengths)[rank].clone()", "total"),
             r"shape \(2,\) and should return \(1,\)",
         ),
         "in place": (
@@ -153,13 +167,13 @@ WRONG = {
             "rank 0 has changed what it was given",
         ),
         "right where p divides n": (
-            RING.replace("x.tensor_split(size)", "x[: len(x) // size * size].view(size, -1)"),
+            RING.replace("shards_of(x, size, lengths)", "x[: len(x) // size * size].view(size, -1)"),
             r"on 2 ranks, 5 numbers .*rank . returned",
         ),
         "right for powers of two": (HALVING.replace("bruck", "ring"), "on 3 ranks, "),
         "a missing wait": (RING.replace("        work.wait()", "        pass"), "may not have arrived"),
         "another dtype": (
-            RING.replace("x.tensor_split(size)", "x.float().tensor_split(size)"),
+            RING.replace("shards_of(x, size, lengths)", "shards_of(x.float(), size, lengths)"),
             "numbers of torch.float32 and was given torch.int64",
         ),
         "the built-in": (built_in("ring_reduce_scatter"), "it calls a collective of torch's"),
@@ -172,7 +186,7 @@ WRONG = {
             RING
             .replace("def ring", "kept = {}\ndef ring")
             .replace(
-                "shards = x.tensor", "x = kept.setdefault((rank, size, len(x), x.dtype), x.clone())\n    shards = x.tensor"
+                "shards = shards_of", "x = kept.setdefault((rank, size, len(x), x.dtype), x.clone())\n    shards = shards_of"
             )
             .replace("carried = mine + got", "mine += got\n        carried = mine"),
             r"on 3 ranks, .*run once more: rank . returned .* and should return \[30\]",
@@ -221,8 +235,12 @@ WRONG = {
             "Not yet at the bound: .* through the busier port|which expects|counts",
         ),
         "right where p divides n": (
-            BRUCK.replace("x.tensor_split(size)", "x[: len(x) // size * size].view(size, -1)"),
-            r"on 2 ranks, 5 numbers .*rank . returned",
+            BRUCK.replace("shards_of(x, size, lengths)", "x[: len(x) // size * size].view(size, -1)"),
+            "on . ranks, .*rank . returned",
+        ),
+        "shards alike": (
+            BRUCK.replace("shards_of(x, size, lengths)", "x.tensor_split(size)"),
+            "on 3 ranks, .*lengths=.* returned",
         ),
         "in place": (
             BRUCK.replace("[(rank + away) % size].clone()", "[(rank + away) % size]").replace(

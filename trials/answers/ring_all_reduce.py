@@ -29,7 +29,7 @@ def all_rings(parts, orders, dist):
 
 def ring_all_reduce(x, dist):
     total = x.clone()
-    all_rings([total], [list(range(dist.get_world_size()))], dist)
+    all_rings([total], [list(range(dist.get_world_size()))[::-1]], dist)
     return total
 '''
 TWO = (
@@ -50,7 +50,7 @@ def ring_all_reduce(x, dist):
     total, mine = x.clone(), x.clone()
     for step in range(size - 1):
         got = torch.empty_like(x)
-        for work in dist.batch_isend_irecv([dist.P2POp(dist.isend, mine, (rank + 1) % size), dist.P2POp(dist.irecv, got, rank - 1 if rank else size - 1)]):
+        for work in dist.batch_isend_irecv([dist.P2POp(dist.isend, mine, rank - 1 if rank else size - 1), dist.P2POp(dist.irecv, got, (rank + 1) % size)]):
             work.wait()
         total, mine = total + got, got
     return total
@@ -79,10 +79,10 @@ def ring_all_reduce(x, dist):
     rank, size, total = dist.get_rank(), dist.get_world_size(), x.clone()
     chunks = total.tensor_split(size)
     for step in range(2 * size - 2):
-        out, mine = chunks[(rank - step) % size], chunks[(rank - step - 1) % size]
+        out, mine = chunks[(rank + step) % size], chunks[(rank + step + 1) % size]
         more = step == 2 * size - 3 and len(x) >= size
         got = x.new_empty(len(mine) + more)
-        batch = [dist.P2POp(dist.isend, torch.cat([out, out[:more]]), (rank + 1) % size), dist.P2POp(dist.irecv, got, (rank - 1) % size)]
+        batch = [dist.P2POp(dist.isend, torch.cat([out, out[:more]]), (rank - 1) % size), dist.P2POp(dist.irecv, got, (rank + 1) % size)]
         for work in dist.batch_isend_irecv(batch):
             work.wait()
         mine.copy_(mine + got if step < size - 1 else got[: len(mine)])
@@ -120,10 +120,14 @@ WRONG = {
             "the part of rank 1 is missing",
         ),
         "an error without a text": (UNTOLD, "Untold  .ring_all_reduce, line 6: raise Untold"),
-        "a round too many": (idling(RINGS, "ring_all_reduce", 1), "Not yet at the bound: .* 3 rounds, where 2 are enough"),
+        "a round too many": (
+            idling(RINGS, "ring_all_reduce", 1, right="(rank - 1) % size", left="(rank + 1) % size"),
+            "Not yet at the bound: .* 3 rounds, where 2 are enough",
+        ),
         "a number too many": (LONGER, "Not yet at the bound: on 2 ranks, .* through the busier port"),
         "whole tensors round the ring": (GATHER, "Not yet within the target: on 4 ranks, .* B through the busier port"),
-        "everything to rank 0": (STAR, "Not yet within the target: on 4 ranks"),
+        "everything to rank 0": (STAR, "on 3 ranks, .*rank 2 sent to rank 0, and its left neighbor is rank 1"),
+        "to the right": (RINGS.replace("[::-1]", ""), "on 3 ranks, .*rank 0 sent to rank 1, and its left neighbor is rank 2"),
         "off by one in the chunk": (
             RINGS.replace("chunks[(at + ahead - step) % size]", "chunks[(at + ahead - step + 1) % size]"),
             "changes the buffer that it is sending",

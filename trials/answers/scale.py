@@ -63,7 +63,29 @@ def choose(model, cluster, gpus):
 """
 )
 
+ROOM = (
+    HEAD
+    + """
+def least_tensor(model, cluster, gpus):
+    for tensor in range(1, gpus + 1):
+        if gpus % tensor == 0:
+            data = gpus // tensor
+            layout = Layout(tensor, 1, data, model.sequences // data)
+            if fits(model, layout) and memory(model, layout) <= cluster.memory:
+                return layout
+"""
+)
 RIGHT = {
+    "least_tensor": {
+        "all of them, and the smallest": HEAD
+        + """
+def least_tensor(model, cluster, gpus):
+    cuts = [(tensor, gpus // tensor) for tensor in range(1, gpus + 1) if gpus % tensor == 0]
+    layouts = [Layout(tensor, 1, data, model.sequences // data) for tensor, data in cuts]
+    room = [each for each in layouts if fits(model, each) and memory(model, each) <= cluster.memory]
+    return min(room, key=lambda each: each.tensor, default=None)
+""",
+    },
     "choose": {
         "with numpy": "import numpy as np\n" + CHOOSE.replace("in range(1, number + 1)", "in np.arange(1, number + 1)"),
         "all of them, sorted": HEAD
@@ -95,6 +117,33 @@ def fewest_gpus(model, cluster, tokens, days):
     },
 }
 WRONG = {
+    "least_tensor": {
+        "powers of two": (
+            ROOM.replace("if gpus % tensor == 0:", "if gpus % tensor == 0 and tensor & (tensor - 1) == 0:"),
+            "on 96 GPUs .*returned None: return a Layout|a tensor group of 48 GPUs has room",
+        ),
+        "whether there is room": (ROOM.replace(" and memory(model, layout) <= cluster.memory", ""), "it needs .* on a GPU"),
+        "whether it comes out even": (
+            ROOM.replace("fits(model, layout) and ", "data <= model.sequences and "),
+            "does not come out even",
+        ),
+        "the largest": (ROOM.replace("range(1, gpus + 1)", "range(gpus, 0, -1)"), "a tensor group of 2 GPUs has room"),
+        "one microbatch": (
+            ROOM.replace("model.sequences // data)", "1)"),
+            "returned None: return a Layout",
+        ),
+        "in half as many": (
+            ROOM.replace("return layout", "return Layout(tensor, 1, data, max(1, layout.microbatches // 2))"),
+            "a microbatch should be one sequence, and so 16 on each pipeline",
+        ),
+        "a pipeline": (
+            ROOM.replace("Layout(tensor, 1, data,", "Layout(1, tensor, data,"),
+            "pipeline should be 1, and tensor × data",
+        ),
+        "always something": (ROOM + "    return layout\n", "here no tensor group has room, so return None"),
+        "the number alone": (ROOM.replace("return layout", "return tensor"), "return a Layout"),
+        "nothing": ("def least_tensor(model, cluster, gpus):\n    pass", "returned None: return a Layout"),
+    },
     "choose": {
         "a tenth slower": (SECOND, "Not yet at the bound: .* % longer than the quickest"),
         "fractions": (

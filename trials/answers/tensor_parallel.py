@@ -196,7 +196,24 @@ def loss_of(scores, first, targets, dist):
     return Loss.apply(scores, first, targets, dist)
 '''
 
+LINEAR = """
+from torch.nn import functional as F
+
+def linear(x, weight, bias, dist):
+    total = F.linear(x, weight)
+    dist.all_reduce(total)
+    return total + bias
+"""
+
 RIGHT = {
+    "linear": {
+        "a part of the bias on each rank": """
+def linear(x, weight, bias, dist):
+    total = x @ weight.T + (bias if dist.get_rank() == 0 else 0)
+    dist.all_reduce(total)
+    return total
+""",
+    },
     "feed_forward": {"by hooks": BY_HOOKS},
     "by_positions": {"one function": ONE_FUNCTION},
     "loss_of": {"with its gradient": LOSS_AND_GRADIENT},
@@ -210,6 +227,57 @@ POWERS = """step = 1
                 work.wait()
             total, step = total + other, 2 * step"""
 WRONG = {
+    "linear": {
+        "no sum": (LINEAR.replace("    dist.all_reduce(total)\n", ""), "on 2 ranks, .*rank 0 returned"),
+        "the bias on every rank": (
+            LINEAR.replace("F.linear(x, weight)", "F.linear(x, weight, bias)").replace("total + bias", "total"),
+            "on 2 ranks, .*rank 0 returned",
+        ),
+        "no bias": (LINEAR.replace("total + bias", "total"), "on 2 ranks, .*rank 0 returned"),
+        "the mean": (LINEAR.replace("total + bias", "total / dist.get_world_size() + bias"), "on 2 ranks, .*rank 0 returned"),
+        "the bias summed too": (
+            LINEAR.replace("    return", "    dist.all_reduce(bias)\n    return"),
+            "on 2 ranks, .*rank 0 returned",
+        ),
+        "rows taken for columns": (LINEAR.replace("F.linear(x, weight)", "F.linear(x.T, weight.T)"), "on . ranks, .*"),
+        "not waited for": (LINEAR.replace("(total)", "(total, async_op=True)"), "which may still be running"),
+        "in float32": (
+            LINEAR.replace("return total", "return total.float()"),
+            "have they been a float32 on the way|float32 and was",
+        ),
+        "the bias in place": (
+            LINEAR.replace("return total + bias", "return bias.add_(total[0])"),
+            "rank 0 returned a tensor of shape",
+        ),
+        "writes on what it was given": (
+            LINEAR.replace("return total + bias", "result = total + bias\n    bias += 1\n    return result"),
+            "has changed what it was given",
+        ),
+        "only to rank 0": (LINEAR.replace("dist.all_reduce(total)", "dist.reduce(total, dst=0)"), "rank [1-9] returned"),
+        "summed, then handed out": (
+            LINEAR.replace("dist.all_reduce(total)", "dist.reduce(total, dst=0)\n    dist.broadcast(total, src=0)"),
+            "Not yet at the bound: ",
+        ),
+        "the matrices go round": (
+            """
+from torch.nn import functional as F
+
+def linear(x, weight, bias, dist):
+    size, count = dist.get_world_size(), torch.tensor([x.shape[1]])
+    counts = [torch.zeros_like(count) for _ in range(size)]
+    dist.all_gather(counts, count)
+    most, total = int(max(counts)), 0
+    mine = F.pad(torch.cat([x, weight]), (0, most - x.shape[1]))
+    parts = [torch.empty_like(mine) for _ in range(size)]
+    dist.all_gather(parts, mine)
+    for part in parts:
+        total = total + F.linear(part[: len(x)], part[len(x) :])
+    return total + bias
+""",
+            "Not yet at the bound: ",
+        ),
+        "a barrier": (with_a_barrier(LINEAR, "linear"), "Not yet at the bound: .*rounds, where"),
+    },
     "feed_forward": {
         "no sum": (WHOLE.replace("Leave.apply(F.linear(hidden, down), dist)", "F.linear(hidden, down)"), RESULT.format(0)),
         "no sum on the way back": (WHOLE.replace("Enter.apply(x, dist)", "x"), "rank . has as gradient of x"),

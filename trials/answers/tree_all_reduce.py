@@ -86,6 +86,20 @@ def halving_doubling(x, dist):
     return total
 """
 )
+UP_AND_DOWN = """
+def tree_all_reduce(x, dist, parents):
+    rank, total, got = dist.get_rank(), x.clone(), torch.empty_like(x)
+    below = [other for other, parent in enumerate(parents) if parent == rank]
+    for other in below:
+        dist.recv(got, other)
+        total += got
+    if parents[rank] is not None:
+        dist.send(total, parents[rank])
+        dist.recv(total, parents[rank])
+    for other in below:
+        dist.send(total, other)
+    return total
+"""
 HEAPS = """
 def trees(size):
     a = [None] + [rank // 2 for rank in range(1, size)]
@@ -193,12 +207,100 @@ def trees(size):
 """
 
 RIGHT = {
+    "tree_all_reduce": {
+        "children in any order": """
+def tree_all_reduce(x, dist, parents):
+    rank, above = dist.get_rank(), parents[dist.get_rank()]
+    boxes = {other: torch.zeros_like(x) for other in range(len(parents)) if parents[other] == rank}
+    for work in [dist.irecv(box, other) for other, box in boxes.items()]:
+        work.wait()
+    total = x + sum(boxes.values())
+    if above is not None:
+        dist.send(total.clone(), above)
+        dist.recv(total, above)
+    for work in [dist.isend(total, other) for other in boxes]:
+        work.wait()
+    return total
+""",
+    },
     "halving_doubling": {"one loop for both ways": BRUCK},
     "trees": {"heaps": HEAPS, "in order": INORDER, "with numpy": NUMPY},
     "two_trees": {"one loop for both ways": TREES},
 }
 
 WRONG = {
+    "tree_all_reduce": {
+        "all to the root": (
+            """
+def tree_all_reduce(x, dist, parents):
+    rank, root, total, got = dist.get_rank(), parents.index(None), x.clone(), torch.empty_like(x)
+    for other in range(len(parents)):
+        if other != root and rank == root:
+            dist.recv(got, other)
+            total += got
+        elif other == rank != root:
+            dist.send(total, root)
+    for other in range(len(parents)):
+        if other != root and rank == root:
+            dist.send(total, other)
+        elif other == rank != root:
+            dist.recv(total, root)
+    return total
+""",
+            "on 4 ranks, .*rank 2 sent to rank 0, and neither hangs below the other",
+        ),
+        "the root is rank 0": (UP_AND_DOWN.replace("if parents[rank] is not None", "if rank > 0"), "on 2 ranks, .*None"),
+        "up alone": (
+            UP_AND_DOWN.replace(
+                "        dist.recv(total, parents[rank])\n    for other in below:\n        dist.send(total, other)\n", ""
+            ),
+            "rank 1 returned",
+        ),
+        "one child": (UP_AND_DOWN.replace("if parent == rank]", "if parent == rank][:1]"), "on 3 ranks"),
+        "down before up": (
+            UP_AND_DOWN.replace("    for other in below:\n        dist.recv(got, other)\n        total += got\n", "").replace(
+                "    return total",
+                "    for other in below:\n        dist.recv(got, other)\n        total += got\n    return total",
+            ),
+            "on 2 ranks",
+        ),
+        "received over its own": (
+            UP_AND_DOWN.replace("dist.recv(got, other)\n        total += got", "dist.recv(total, other)"),
+            "the part of rank 0 is missing",
+        ),
+        "its own part alone": (
+            UP_AND_DOWN.replace("dist.send(total, parents[rank])", "dist.send(x, parents[rank])"),
+            "on 4 ranks, .*the part of ranks? .* missing",
+        ),
+        "told twice": (
+            UP_AND_DOWN.replace(
+                "        dist.recv(got, other)\n", "        dist.recv(got, other)\n        dist.recv(got, other)\n"
+            ).replace("        dist.send(total, parents[rank])\n", "        dist.send(total, parents[rank])\n" * 2),
+            "Not yet at the bound: on 2 ranks, .* 3 messages, where 2 are enough",
+        ),
+        "in place": (UP_AND_DOWN.replace("x.clone()", "x"), "rank 0 has changed what it was given"),
+        "never waited for": (UP_AND_DOWN.replace("dist.send(", "dist.isend("), "wait"),
+        "in float32": (UP_AND_DOWN.replace("x.clone()", "x.float()").replace("empty_like(x)", "empty_like(total)"), "float32"),
+        "a ring": (
+            """
+def tree_all_reduce(x, dist, parents):
+    rank, size = dist.get_rank(), dist.get_world_size()
+    total, mine = x.clone(), x.clone()
+    for step in range(size - 1):
+        got = torch.empty_like(x)
+        batch = [dist.P2POp(dist.isend, mine, (rank + 1) % size), dist.P2POp(dist.irecv, got, (rank - 1) % size)]
+        for work in dist.batch_isend_irecv(batch):
+            work.wait()
+        total, mine = total + got, got
+    return total
+""",
+            "on 3 ranks, .*rank 1 sent to rank 2, and neither hangs below the other",
+        ),
+        "the built-in": (
+            "def tree_all_reduce(x, dist, parents):\n    y = x.clone()\n    dist.all_reduce(y)\n    return y",
+            "it calls a collective of torch's",
+        ),
+    },
     "halving_doubling": {
         "whole vectors, folded": (DOUBLED, "Not yet within the target: on 8 ranks, .* through the busier port"),
         "ranks left over are folded in": (FOLDED, "Not yet at the bound: on 3 ranks, .*(rounds|port)"),

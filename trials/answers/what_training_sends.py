@@ -186,7 +186,7 @@ WRONG = {
             "def split_of(model, calls):\n    return len(calls[0][0]), len(calls[-1][0])",
             "says tensor 2 × data 2, and there are 2 ranks",
         ),
-        "neighbours are the tensor group": (
+        "neighbors are the tensor group": (
             GUESS.replace("IS_DATA", "group[1] - group[0] > 1"),
             r"log 2, .*says tensor 2 × data 1",
         ),

@@ -1,4 +1,4 @@
-"""Lab of chapter 8, "All-gather": the ring, Bruck's algorithm for any number of ranks, and shards of several lengths."""
+"""Lab of chapter 8, "All-gather": a ring in a given order, Bruck's algorithm for any number of ranks, and shards of several lengths."""
 
 import torch
 
@@ -15,14 +15,18 @@ def _all(given):
     return [torch.cat([shard for (shard,) in given])] * len(given)
 
 
+LENGTHS = [(1, 3), (2, 5), (3, 4), (4, 1), (4, 6), (5, 3), (6, 2), (7, 5), (8, 4), (9, 1), (4, 0)]  # ranks, numbers
+
+
+def _rows():
+    yield from (easy(2, 2), easy(3, 1))
+    yield from (drawn(*each) for each in LENGTHS)
+    yield from (drawn(4, 3, torch.int64), drawn(4, 3, torch.float64), drawn(4, 6))
+
+
 def cases():
-    yield Case(tuple((row,) for row in easy(2, 2)), _all)
-    yield Case(tuple((row,) for row in easy(3, 1)), _all)
-    for size, length in [(1, 3), (2, 5), (3, 4), (4, 1), (4, 6), (5, 3), (6, 2), (7, 5), (8, 4), (9, 1), (4, 0)]:
-        yield Case(tuple((row,) for row in drawn(size, length)), _all)
-    yield Case(tuple((row,) for row in drawn(4, 3, torch.int64)), _all)
-    yield Case(tuple((row,) for row in drawn(4, 3, torch.float64)), _all)
-    yield Case(tuple((row,) for row in drawn(4, 6)), _all)
+    for rows in _rows():
+        yield Case(tuple((row,) for row in rows), _all)
 
 
 def _others_shards(case):
@@ -33,13 +37,22 @@ def _others_shards(case):
 # ---------------------------------------------------------------- the ring
 
 
-def only_to_the_right(run):
-    """Complains where a message goes to a rank that is not the right neighbour."""
+def ring_cases():
+    for number, rows in enumerate(_rows()):
+        order = [*range(0, len(rows), 2), *range(1, len(rows), 2)]
+        order = order[::-1] if number % 3 == 2 else order
+        yield Case(tuple((row,) for row in rows), _all, {"order": order})
+
+
+def only_to_the_next(run):
+    """Complains where a message goes to a rank that is not the next one in the order."""
+    order = run.case.options["order"]
     for each in run.trace:
-        right = (each.src + 1) % run.case.size
-        if each.dst != right:
-            sent = f"rank {each.src} sent to rank {each.dst}"
-            return f"the numbers are right, but {sent}, and in a ring it sends to rank {right} alone"
+        after = order[(order.index(each.src) + 1) % len(order)]
+        if each.dst != after:
+            return (
+                f"the numbers are right, but rank {each.src} sent to rank {each.dst}, and the next in the order is rank {after}"
+            )
     return None
 
 
@@ -54,11 +67,11 @@ RING_LEVELS = (
     ),
 )
 RING_HINTS = (
-    "In the first step a rank has only its own shard to send. What has it new in the second step, that its right neighbour "
-    "has not?",
-    "In step s = 0, 1, …, p − 2 rank r sends shard r − s to its right and receives shard r − s − 1 from its left, all modulo p.",
+    "In the first step a rank has only its own shard to send. What has it new in the second step, that the next rank has not?",
+    "Count places in the order: `at = order.index(rank)`. You send to the rank at place at + 1 and receive from the one at place "
+    "at − 1. Whose shard comes in step s?",
     "Make room for all, `whole = shard.new_empty(size * len(shard))`, and `shards = whole.view(size, -1)`; put your own into "
-    "shards[rank]. Send shards[(rank - step) % size] and receive shards[(rank - step - 1) % size] in one batch.",
+    "shards[rank]. In step s send shards[order[at − s]] and receive shards[order[at − s − 1]], in one batch.",
 )
 
 
@@ -70,8 +83,18 @@ def _rounds(case):
 
 
 def _rounds_by_doubling(case):
-    """Two more where p is no power of two: some ranks hand in first, and get all of it at the end."""
+    """Two more where p is not a power of two: some ranks hand in first, and get all of it at the end."""
     return _rounds(case) + 2 * (case.size & (case.size - 1) > 0)
+
+
+def by_powers_to_the_right(run):
+    """Complains where a message does not go 1, 2, 4, … ranks to the right."""
+    size = run.case.size
+    for each in run.trace:
+        far = (each.dst - each.src) % size
+        if far & (far - 1):
+            return f"the numbers are right, but rank {each.src} sent {far} ranks to the right: 1, 2, 4, … ranks were wanted"
+    return None
 
 
 BRUCK_LEVELS = (
@@ -88,11 +111,11 @@ BRUCK_LEVELS = (
 BRUCK_HINTS = (
     "In each round send all you have. Then what everybody has doubles: 1, 2, 4, … shards. To whom must it go, so that nobody "
     "gets a shard twice?",
-    "Have your own first, then those of rank + 1, rank + 2, … In the round in which you have d shards, send them to rank − d and "
-    "receive the next d from rank + d. In the last round only p − d are missing.",
+    "Have your own first, then those of rank − 1, rank − 2, … In the round in which you have d shards, send them to rank + d and "
+    "receive the next d from rank − d. In the last round only p − d are missing.",
     "count, have = 1, shard; while count < size: more = min(count, size − count); send have[: more * len(shard)] to "
-    "(rank − count) % size, receive as much from (rank + count) % size, and put it behind. At the end "
-    "`torch.roll(have, rank * len(shard))`.",
+    "(rank + count) % size, receive as much from (rank − count) % size, and put it behind. At the end the shard at place i is "
+    "that of rank − i: lay each where it belongs.",
 )
 
 
@@ -150,7 +173,7 @@ LENGTHS_HINTS = (
 
 
 EXERCISES = {
-    "ring_all_gather": Program(cases, RING_HINTS, RING_LEVELS, also=only_to_the_right, adds=False, live=2),
-    "bruck_all_gather": Program(cases, BRUCK_HINTS, BRUCK_LEVELS, adds=False, live=2),
+    "ring_all_gather": Program(ring_cases, RING_HINTS, RING_LEVELS, also=only_to_the_next, adds=False, live=2),
+    "bruck_all_gather": Program(cases, BRUCK_HINTS, BRUCK_LEVELS, also=by_powers_to_the_right, adds=False, live=2),
     "gather_all_lengths": Program(lengths_cases, LENGTHS_HINTS, LENGTHS_LEVELS, builtin=True, adds=False),
 }

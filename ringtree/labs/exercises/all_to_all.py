@@ -1,4 +1,4 @@
-"""Lab of chapter 13, "All-to-all": blocks of unknown length, tokens to experts and back, and an order without jams."""
+"""Lab of chapter 13, "All-to-all": a matrix transposed without jams, blocks of unknown length, tokens to experts and back."""
 
 import torch
 
@@ -22,21 +22,34 @@ def _busiest_of(traffic):
     return max(out + into)
 
 
-# ---------------------------------------------------------------- without jams
+# ---------------------------------------------------------------- a matrix transposed
 
 LINK = Link.of(5e-6, bandwidth=10e9)
-BLOCK = 4096
+SHAPES = [  # ranks, rows and columns of a block
+    (2, 1, 1),
+    (3, 1, 2),
+    (1, 2, 3),
+    (4, 2, 3),
+    (5, 2, 1),
+    (6, 1, 1),
+    (7, 3, 2),
+    (4, 0, 2),
+    (8, 64, 64),
+    (4, 2, 2),
+]
+
+
+def transpose_cases(shapes=SHAPES):
+    for size, high, wide in shapes:
+        dtype = torch.float64 if (size, high) == (4, 2) else torch.float32
+        count = size * high * wide
+        rows = easy(size, count, dtype) if size == 2 else drawn(size, count, dtype)
+        given = tuple((row.view(high, size * wide),) for row in rows)
+        yield Case(given, _transposed, machine=LINK, says=f"{high} × {size * wide} each, α 5 µs, 10 GB/s")
 
 
 def _transposed(given):
-    return [[blocks[rank] for (blocks,) in given] for rank in range(len(given))]
-
-
-def pairwise_cases():
-    for size, length in [(2, 1), (3, 2), (1, 2), (4, 3), (5, 2), (6, 1), (7, 3), (4, 0), (8, BLOCK), (4, 2)]:
-        dtype = torch.float64 if (size, length) == (4, 2) else torch.float32
-        rows = easy(size, size * length, dtype) if size == 2 else drawn(size, size * length, dtype)
-        yield Case(tuple((list(row.view(size, length)),) for row in rows), _transposed, machine=LINK, says="α 5 µs, 10 GB/s")
+    return list(torch.cat([rows for (rows,) in given]).T.tensor_split(len(given)))
 
 
 def coming_at_once(run):
@@ -56,7 +69,7 @@ def _time(part):
     return Limit("from the first start to the last end", lambda run: run.makespan, most, seconds_text)
 
 
-PAIRWISE_LEVELS = (
+TRANSPOSE_LEVELS = (
     Level("within the target", (_time(2),)),
     Level(
         "at the bound",
@@ -67,12 +80,13 @@ PAIRWISE_LEVELS = (
         "(p−1)(α + n/p·β): each port takes in p−1 blocks, one after the other, and never waits.",
     ),
 )
-PAIRWISE_HINTS = (
-    "Look at who sends to whom in one step. If two ranks send to the same one, one of them waits. Find a rule that gives each "
-    "rank another receiver, in every step.",
-    "In step s = 1 … p − 1 rank r sends to rank r + s, modulo p. Then exactly one rank sends to r: which?",
-    "From rank r − s. Put the send of blocks[to] and the receive from `source` into one batch_isend_irecv, and wait for both "
-    "before the next step. Receive into `torch.empty_like(blocks[rank])`, and copy your own block.",
+TRANSPOSE_HINTS = (
+    "Which numbers of yours does rank j need? Those in its columns, `x[:, j * wide : (j + 1) * wide]`. Where do they belong in "
+    "its answer?",
+    "A message needs one piece of memory: send `x[:, …].contiguous()`. In step s = 1 … p − 1 rank r sends to rank r + s, modulo "
+    "p, and receives from rank r − s: then no two ranks send to one.",
+    "What comes from rank i is a block of `high × wide`; its transposed one, `block.T`, belongs into the columns `i * high` to "
+    "`(i + 1) * high` of your answer, a tensor of `wide × size · high`. Your own block goes there without a message.",
 )
 
 
@@ -214,7 +228,7 @@ EXPERT_HINTS = (
 
 
 EXERCISES = {
-    "without_jams": Program(pairwise_cases, PAIRWISE_HINTS, PAIRWISE_LEVELS),
+    "transpose": Program(transpose_cases, TRANSPOSE_HINTS, TRANSPOSE_LEVELS),
     "exchange": Program(exchange_cases, EXCHANGE_HINTS, EXCHANGE_LEVELS),
     "to_experts": Program(
         expert_cases, EXPERT_HINTS, EXPERT_LEVELS, builtin=True, adds=False, tells=what_is_wanted, also=tokens_travel

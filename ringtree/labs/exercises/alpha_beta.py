@@ -221,7 +221,7 @@ BUY_HINTS = (
 
 
 EXERCISES = {
-    "fit": Answer(fit_questions, FIT_HINTS, (Level("within the target"),)),
     "predict": Answer(predict_questions, PREDICT_HINTS),
+    "fit": Answer(fit_questions, FIT_HINTS, (Level("within the target"),)),
     "buy": Answer(buy_questions, BUY_HINTS),
 }

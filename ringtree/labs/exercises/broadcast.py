@@ -1,4 +1,4 @@
-"""Lab of chapter 5, "Broadcast": a tree for short tensors, and a chain with the best number of chunks for long ones."""
+"""Lab of chapter 5, "Broadcast": down a given tree, a tree of fewest rounds, and a chain with the best number of chunks."""
 
 import math
 
@@ -49,35 +49,107 @@ def _short_cases():
         yield _case(drawn(size, length), root)
 
 
-# ---------------------------------------------------------------- a tree
+# ---------------------------------------------------------------- down a given tree
+
+
+def down_cases():
+    yield _from_0(easy(2, 2))
+    yield _from_0(easy(3, 2))
+    for size, length in [(1, 2), (4, 3), (5, 1), (6, 4), (7, 2), (8, 3), (4, 0), (13, 2)]:
+        yield _from_0(drawn(size, length, torch.float64 if size == 6 else torch.float32))
+
+
+def _from_0(rows):
+    return Case(tuple((row,) for row in rows), lambda given: [given[0][0]] * len(given))
+
+
+def _along_the_tree(run):
+    """Complains of a message that does not go from a rank to one of the two below it."""
+    for each in run.trace:
+        if each.src != (each.dst - 1) // 2:
+            above = f"above it is rank {(each.dst - 1) // 2}" if each.dst else "nobody is above it"
+            return f"the numbers are right, but rank {each.dst} heard from rank {each.src}, and {above}"
+    return _of_its_own(run)
+
+
+def rounds_below(rank, size):
+    """Rounds until all below a rank have the tensor, if it serves the rank with more below it first."""
+    left, right = 2 * rank + 1, 2 * rank + 2
+    if left >= size:
+        return 0
+    return max(1 + rounds_below(left, size), 2 + rounds_below(right, size) if right < size else 0)
+
+
+DOWN_LEVELS = (
+    Level(
+        "at the bound",
+        (
+            limits.rounds(lambda case: rounds_below(0, case.size)),
+            limits.messages(lambda case: case.size - 1),
+        ),
+        "In this tree nobody can have it sooner: each rank sends on what it has at once, to the rank with more below it first.",
+    ),
+)
+DOWN_HINTS = (
+    "Two things happen on a rank, one after the other: it gets the tensor, and it hands it on. Which rank does only the second, "
+    "and which ranks do only the first?",
+    "Rank r is one of the two below rank (r − 1) // 2. Below it are 2r + 1 and 2r + 2, if there are that many ranks.",
+    "`if rank > 0: dist.recv(got, (rank - 1) // 2)`. Then a loop over the two below, `dist.send(got, below)` if `below < size`. "
+    "Serve 2r + 1 first: it never has fewer ranks below it.",
+)
+
+
+# ---------------------------------------------------------------- a tree of fewest rounds
+
+
+def _among(rows, members):
+    def wanted(given):
+        return [given[members[0] if rank in members else rank][0] for rank in range(len(given))]
+
+    return Case(tuple((row,) for row in rows), wanted, {"members": members})
 
 
 def tree_cases():
-    yield from _short_cases()
-    yield _case(drawn(13, 3), 11)
-    yield _case(drawn(16, 2), 5)
-    yield _case(drawn(4, 6, torch.int64), 2)
-    yield _case(drawn(4, 6, torch.float64), 1)
+    yield _among(easy(2, 2), [0, 1])
+    yield _among(easy(3, 2), [0, 1, 2])
+    for length, size, members in [
+        (2, 1, [0]),
+        (5, 2, [1, 0]),
+        (7, 3, [2, 0]),
+        (4, 4, [0, 1, 2, 3]),
+        (6, 4, [3, 1, 0, 2]),
+        (2, 4, [2]),
+        (3, 5, [4, 0, 3]),
+        (1, 6, [2, 5, 1, 3, 4]),
+        (9, 7, [5, 6, 0, 3, 1, 2]),
+        (8, 8, [6, 7, 0, 1, 2, 3, 4, 5]),
+        (0, 4, [1, 3, 2]),
+        (6, 4, [3, 1, 0, 2]),
+        (3, 13, [11, 12, *range(11)]),
+        (2, 16, [5, *range(5), *range(6, 16)]),
+    ]:
+        yield _among(drawn(size, length), members)
+    yield _among(drawn(4, 6, torch.int64), [2, 0, 1, 3])
+    yield _among(drawn(4, 6, torch.float64), [1, 0, 3])
 
 
 TREE_LEVELS = (
     Level(
         "at the bound",
         (
-            limits.rounds(lambda case: lower_bound("broadcast", case.size).rounds),
-            limits.messages(lambda case: case.size - 1),
+            limits.rounds(lambda case: lower_bound("broadcast", len(case.options["members"])).rounds),
+            limits.messages(lambda case: len(case.options["members"]) - 1),
         ),
-        "⌈lg p⌉ rounds: the ranks that have it can at most double in each (Chan et al. 2007).",
+        "⌈lg p⌉ rounds for p members: the ranks that have it can at most double in each (Chan et al. 2007).",
     ),
 )
 TREE_HINTS = (
-    "After the first round two ranks have it, then four, then eight. In each round every rank that has it tells one that has "
-    "not. Who tells whom, so that all ranks agree without asking?",
-    "Count the ranks from the root: place = (rank − root) mod p. In the round of distance 1, 2, 4, … place i, if it has it, "
+    "After the first round two members have it, then four, then eight. In each round every member that has it tells one that "
+    "has not. Who tells whom, so that all agree without asking?",
+    "Count places in the list: `place = members.index(rank)`. In the round of distance 1, 2, 4, … place i, if it has it, "
     "sends to place i + distance, where there is such a place.",
-    "Or in halves: `middle = (first + end + 1) // 2`; the root sends to one rank of the other half; then every rank goes on in "
-    "its own half, whose root is the one that has it. Send from a copy: `got = x.clone()`, `dist.send(got, …)`, "
-    "`dist.recv(got, …)`.",
+    "`if place < distance and place + distance < len(members)`: send `got` to `members[place + distance]`. "
+    "`elif distance <= place < 2 * distance`: receive it from `members[place - distance]`. A rank outside of the list does neither.",
 )
 
 
@@ -186,6 +258,7 @@ CHAIN_HINTS = (
 
 
 EXERCISES = {
+    "hand_down": Program(down_cases, DOWN_HINTS, DOWN_LEVELS, also=_along_the_tree, adds=False),
     "tree_broadcast": Program(tree_cases, TREE_HINTS, TREE_LEVELS, also=_of_its_own, adds=False, live=2),
     "best_chunks": Answer(chunks_questions, CHUNKS_HINTS, (Level("at the bound"),)),
     "chain_broadcast": Program(chain_cases, CHAIN_HINTS, CHAIN_LEVELS, also=_of_its_own, adds=False, live=2),

@@ -335,6 +335,16 @@ UNEVEN_HINTS = (
 
 
 EXERCISES = {
+    "fair_loss": Program(
+        uneven_cases,
+        UNEVEN_HINTS,
+        UNEVEN_LEVELS,
+        builtin=True,
+        keeps=False,
+        adds=False,
+        tells=_how_rows_count,
+        harness=harnesses.weighted,
+    ),
     "average": Program(bucket_cases, BUCKET_HINTS, BUCKET_LEVELS, builtin=True, also=_cut_as_asked),
     "overlapped": Program(
         overlap_cases,
@@ -346,15 +356,5 @@ EXERCISES = {
         also=_sent_and_computed,
         tells=_other_buckets,
         harness=harnesses.overlapped,
-    ),
-    "fair_loss": Program(
-        uneven_cases,
-        UNEVEN_HINTS,
-        UNEVEN_LEVELS,
-        builtin=True,
-        keeps=False,
-        adds=False,
-        tells=_how_rows_count,
-        harness=harnesses.weighted,
     ),
 }

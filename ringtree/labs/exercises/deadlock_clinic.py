@@ -1,4 +1,4 @@
-"""Lab of chapter 3, "Deadlock clinic": five programs that hang or corrupt."""
+"""Lab of chapter 3, "Deadlock clinic": four programs that hang or corrupt."""
 
 import math
 
@@ -18,16 +18,16 @@ def _rows(size, length):
     return easy(size, length) if (size, length) == SIZES[0] else drawn(size, length)
 
 
-def _to_the_right(run, count, wanted):
-    """Complains unless every rank sent `count` messages, all of them to the rank on its right."""
+def _one_way(run, step, count, wanted):
+    """Complains unless every rank sent `count` messages, all of them to the rank `step` further on."""
     for rank in range(run.case.size):
-        right = (rank + 1) % run.case.size
+        to = (rank + step) % run.case.size
         peers = [message.dst for message in run.trace if message.src == rank]
-        if peers != [right] * count:
+        if peers != [to] * count:
             sent = count_text(len(peers), "message") if peers else "nothing"
-            if set(peers) - {right}:
+            if set(peers) - {to}:
                 sent += f", to {name_ranks(sorted(set(peers)))}"
-            return f"the numbers are right, but rank {rank} sent {sent}: {wanted}, to rank {right}, was wanted"
+            return f"the numbers are right, but rank {rank} sent {sent}: {wanted}, to rank {to}, was wanted"
     return None
 
 
@@ -35,18 +35,26 @@ def _from_the_left(given):
     return [given[rank - 1][0] for rank in range(len(given))]
 
 
+def _from_the_right(given):
+    return [given[(rank + 1) % len(given)][0] for rank in range(len(given))]
+
+
+def _of_the_last(given):
+    return [given[-1][0]] * len(given)
+
+
 # ---------------------------------------------------------------- shift
 
 
 def shift_cases():
-    return [Case(tuple((row,) for row in _rows(*each)), _from_the_left) for each in SIZES]
+    return [Case(tuple((row,) for row in _rows(*each)), _from_the_right) for each in SIZES]
 
 
 SHIFT_HINTS = (
     "Read the last line of the report: the ranks wait in a circle. On Gloo, `send` returns when the "
     "receiver has taken the message. Which rank reaches its `recv`?",
     "A circle is broken where one rank receives first. Or nobody waits: hand both messages over together, then wait for both.",
-    "works = dist.batch_isend_irecv([dist.P2POp(dist.isend, x, right), dist.P2POp(dist.irecv, got, left)]), "
+    "works = dist.batch_isend_irecv([dist.P2POp(dist.isend, x, left), dist.P2POp(dist.irecv, got, right)]), "
     "and then work.wait() for each of them.",
 )
 
@@ -55,14 +63,14 @@ SHIFT_HINTS = (
 
 
 def hand_out_cases():
-    return [Case(tuple((row,) for row in _rows(*each)), lambda given: [given[0][0]] * len(given)) for each in SIZES]
+    return [Case(tuple((row,) for row in _rows(*each)), _of_the_last) for each in SIZES]
 
 
 HAND_OUT_HINTS = (
     "The report names the ranks that wait and the rank that they wait for. What had that rank done by then?",
-    "Every `recv` needs a `send` of its own. How many ranks receive, and how many messages does rank 0 send?",
-    "Let rank 0 send in a loop, `for dst in range(1, size)`. Or use the collective made for it: "
-    "`dist.broadcast(x, src=0)`, which every rank calls.",
+    "Every `recv` needs a `send` of its own. How many ranks receive, and how many messages does the last rank send?",
+    "Let the last rank send in a loop, `for dst in range(size - 1)`. Or use the collective made for it: "
+    "`dist.broadcast`, which every rank calls, with the last rank as its `src`.",
 )
 
 
@@ -111,7 +119,7 @@ def relay_cases():
 
 def one_message_a_block(run):
     count = len(run.case.given[0][0])
-    return _to_the_right(run, count, f"one for each of its {count} blocks")
+    return _one_way(run, 1, count, f"one for each of its {count} blocks")
 
 
 RELAY_HINTS = (
@@ -123,61 +131,9 @@ RELAY_HINTS = (
 )
 
 
-# ---------------------------------------------------------------- pipeline
-
-
-def pipeline_cases():
-    for size, count, length in [(2, 4, 1), (3, 5, 3), (4, 2, 1), (4, 6, 1), (4, 7, 2)]:
-        batches = [torch.tensor(whole_numbers(count * length, -9, 9)).float().view(count, length) for _ in range(size)]
-        weights = [torch.tensor([[-3.0, -2.0, 2.0, 3.0][i] for i in whole_numbers(length, 0, 3)]) for _ in range(size)]
-        yield Case(tuple(zip(batches, weights)), _gradients)
-
-
-def _gradients(given):
-    """Of half the sum of all squared outputs by each stage's weight: Σ batch² · (all weights)² / weight."""
-    batches, everything = given[0][0], torch.stack([weight for _, weight in given]).prod(0)
-    return [(batches**2).sum(0) * everything**2 / weight for _, weight in given]
-
-
-def one_forward_one_backward(run):
-    """Complains unless every stage had as many micro-batches out at once as one-forward-one-backward has."""
-    size, count = run.case.size, len(run.case.given[0][0])
-    for rank in range(size - 1):
-        after = rank + 1
-        moments = [(each.start, 1) for each in run.trace if (each.src, each.dst) == (rank, after)]
-        moments += [(each.end, -1) for each in run.trace if (each.src, each.dst) == (after, rank)]
-        now = most = 0
-        for _, step in sorted(moments):
-            now += step
-            most = max(most, now)
-        wanted = min(size - rank, count)
-        if most > wanted:
-            return (
-                f"the numbers are right, but rank {rank} had {most} micro-batches under way at once, and must keep the inputs "
-                f"of all of them: one forward, one backward needs {wanted}"
-            )
-        if most < wanted:
-            return (
-                f"the numbers are right, but rank {rank} never had more than {most} micro-batch{'' if most == 1 else 'es'} "
-                f"under way: with fewer than {wanted} the stages after it stand idle"
-            )
-    return None
-
-
-PIPELINE_HINTS = (
-    "The report shows a circle of two. What does each of the two want to give the other, and what would the "
-    "other have to be doing to take it?",
-    "An activation goes right while a gradient goes left, between the same two ranks. The left one sends its activation "
-    "first and then waits for the gradient. In which order must the right one do its half?",
-    "Take the next activation before you send the gradient home: split `backward` into what computes the gradient and what "
-    "sends it, and put the `recv` of the next input between the two.",
-)
-
-
 EXERCISES = {
-    "shift": Program(shift_cases, SHIFT_HINTS, also=lambda run: _to_the_right(run, 1, "one message")),
+    "shift": Program(shift_cases, SHIFT_HINTS, also=lambda run: _one_way(run, -1, 1, "one message")),
     "hand_out": Program(hand_out_cases, HAND_OUT_HINTS, builtin=True, keeps=False),
     "average": Program(average_cases, AVERAGE_HINTS, builtin=True, adds=False, keeps=False),
     "relay": Program(relay_cases, RELAY_HINTS, also=one_message_a_block),
-    "pipeline": Program(pipeline_cases, PIPELINE_HINTS, also=one_forward_one_backward, adds=False),
 }

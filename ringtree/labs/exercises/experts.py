@@ -1,9 +1,10 @@
-"""Lab of chapter 24, "Experts": rows and their gradients, who is dropped, and the whole layer."""
+"""Lab of chapter 24, "Experts": who sends how much to whom, rows and their gradients, who is dropped, and the whole layer."""
 
 import torch
 
 from ringtree.labs import limits
-from ringtree.labs.exercise import Case, Level, Program
+from ringtree.labs.comparing import is_whole, short
+from ringtree.labs.exercise import Answer, Case, Level, Program, Question
 from ringtree.labs.harnesses import experts as harnesses
 from ringtree.labs.inputs import drawn, whole_numbers
 from ringtree.units import count_text
@@ -27,6 +28,58 @@ def fractions(count, width, dtype=torch.float64):
     return (numbers / numbers.abs().max()).view(-1, width)[:count].to(dtype)
 
 
+# ---------------------------------------------------------------- to whom
+
+
+ROUTES = [  # experts that the tokens chose, ranks, experts of each
+    ([1, 0, 1], 2, 1),
+    ([0, 1, 2], 1, 3),
+    ([3, 1, 3, 0], 2, 2),
+    ([2, 2, 2, 2], 3, 1),
+    ([], 2, 2),
+    ([5, 0, 5, 1, 0, 4], 3, 2),
+    ([0], 4, 2),
+    ([7, 3, 7, 6, 2, 7, 3, 1, 0, 5, 7], 2, 4),
+]
+
+
+def route_questions(routes=ROUTES):
+    for chosen, ranks, each in routes:
+        told = f"tokens that chose {chosen}, {count_text(ranks, 'rank')} with {count_text(each, 'expert')} each"
+        asked = torch.tensor(chosen, dtype=torch.int64), ranks, each
+        yield Question(asked, lambda answer, asked=(chosen, ranks, each): _wrong_route(answer, *asked), told)
+
+
+def _wrong_route(answer, chosen, ranks, each):
+    if not isinstance(answer, list | tuple) or len(answer) != 2:
+        return f"returned {short(answer)}: return two things, the order of the tokens and how many go to each rank."
+    order, sends = (one.tolist() if isinstance(one, torch.Tensor) else one for one in answer)
+    for name, numbers in ("order", order), ("counts", sends):
+        if not isinstance(numbers, list | tuple) or not all(map(is_whole, numbers)):
+            return f"its {name} are {short(numbers)}: a tensor or a list of whole numbers was wanted."
+    wanted = sorted(range(len(chosen)), key=lambda token: chosen[token])
+    if sorted(order) != list(range(len(chosen))):
+        return f"its order is {short(order)}: it should have the place of each of the {count_text(len(chosen), 'token')} once."
+    if list(order) != wanted:
+        experts = [chosen[token] for token in order]
+        why = (
+            "tokens of one expert should keep their order" if experts == sorted(experts) else f"the experts are then {experts}"
+        )
+        return f"its order is {short(list(order))} and should be {wanted}: {why}."
+    counts = [sum(expert // each == rank for expert in chosen) for rank in range(ranks)]
+    if list(sends) != counts:
+        return f"its counts are {short(list(sends))} and should be {counts}, one for each rank."
+    return None
+
+
+ROUTE_HINTS = (
+    "On which rank is expert 5, if each rank has two? And what must stand in the counts for a rank that no token goes to?",
+    "`chosen.argsort(stable=True)` is the order: stable means that equal ones stay as they were. `torch.bincount` counts how "
+    "often each number comes, but only up to the largest that does.",
+    "`torch.bincount(chosen // each, minlength=ranks)` are the counts.",
+)
+
+
 # ---------------------------------------------------------------- rows and their gradients
 
 
@@ -35,7 +88,7 @@ def exchange_cases():
         yield exchange_case(size, most, torch.float64 if size == 3 else torch.float32)
 
 
-def exchange_case(size, most, dtype=torch.float32, width=2):
+def exchange_case(size, most, dtype=torch.float32):
     sends = [whole_numbers(size, 0, most) for _ in range(size)]
     if size == 2:
         sends = [[1, 2], [1, 1]]
@@ -44,10 +97,15 @@ def exchange_case(size, most, dtype=torch.float32, width=2):
     given = []
     for rank in range(size):
         gets = [row[rank] for row in sends]
-        factors, (ends,) = fractions(sum(gets), width, dtype), fractions(1, width, dtype)
-        given.append((fractions(sum(sends[rank]), width, dtype), gets, sends[rank], factors, ends))
+        factors, (ends,) = _tables(sum(gets), dtype), _tables(1, dtype)
+        given.append((_tables(sum(sends[rank]), dtype), gets, sends[rank], factors, ends))
     counts = sorted(sum(row) for row in sends)
     return Case(tuple(given), harnesses.there_and_back_alone, holds=f"{counts[0]} to {counts[-1]} rows each")
+
+
+def _tables(count, dtype):
+    """`count` rows, each of 2 tokens with 3 numbers."""
+    return fractions(count, 6, dtype).view(-1, 2, 3)
 
 
 def _four_ways(extra):
@@ -78,7 +136,7 @@ EXCHANGE_HINTS = (
     "a row is wanted where the row came from. So `backward(ctx, gradient)` makes the same call with the lists swapped, and returns "
     "one value for each argument of forward: the gradient, and None for the rest.",
     "`gradient` may have gaps in memory, or be one number seen many times: give `gradient.contiguous()` to the call. The way back has "
-    "`rows.shape[1]` numbers a row, too. Return `Exchange.apply(rows, gets, sends, dist)`.",
+    "rows of the same shape, `rows.shape[1:]`. Return `Exchange.apply(rows, gets, sends, dist)`.",
 )
 
 
@@ -218,6 +276,7 @@ LAYER_HINTS = (
 
 
 EXERCISES = {
+    "route": Answer(route_questions, ROUTE_HINTS),
     "exchange": Program(
         exchange_cases, EXCHANGE_HINTS, EXCHANGE_LEVELS, builtin=True, keeps=False, adds=False, harness=harnesses.there_and_back
     ),

@@ -269,8 +269,8 @@ MEAN_HINTS = (
 GIVEN = CAUSES, record
 
 EXERCISES = {
+    "came_last": Answer(late_questions, LATE_HINTS),
     "partings": Answer(parting_questions, PARTING_HINTS),
     "diagnose": Answer(record_questions, RECORD_HINTS, (Level("within the target"),)),
-    "came_last": Answer(late_questions, LATE_HINTS),
     "mean_over_rows": Program(mean_cases, MEAN_HINTS, MEAN_LEVELS, builtin=True),
 }

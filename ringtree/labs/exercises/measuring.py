@@ -232,7 +232,7 @@ BUSBW_HINTS = (
 
 
 EXERCISES = {
-    "seconds_a_call": Answer(loop_questions, LOOP_HINTS),
     "is_it_faster": Answer(verdict_questions, VERDICT_HINTS),
+    "seconds_a_call": Answer(loop_questions, LOOP_HINTS),
     "busbw": Answer(busbw_questions, BUSBW_HINTS),
 }

@@ -1,4 +1,4 @@
-"""Lab of chapter 23, "Pipeline": layers cut by time, the order 1F1B, and a training step that follows it."""
+"""Lab of chapter 23, "Pipeline": how many micro-batches, layers cut by time, the order 1F1B, and a training step."""
 
 import re
 from functools import partial
@@ -10,7 +10,7 @@ from ringtree.labs import limits
 from ringtree.labs.comparing import is_whole, short
 from ringtree.labs.exercise import Answer, Case, Level, Limit, Program, Question
 from ringtree.labs.harnesses import pipeline as harnesses
-from ringtree.labs.inputs import drawn
+from ringtree.labs.inputs import drawn, whole_numbers
 from ringtree.parallel import pipeline as by_hand
 from ringtree.simulated import Deadlock, Sketch, simulate
 from ringtree.simulated.sketches import pipeline as sketched
@@ -18,6 +18,40 @@ from ringtree.units import count_text, seconds_text
 
 TITLE = "Pipeline"
 CHAPTER = 23
+
+
+# ---------------------------------------------------------------- how many micro-batches
+
+
+BUBBLES = [(2, 0.5), (4, 0.25), (4, 0.4), (8, 0.12), (1, 0.1), (2, 0.9), (3, 0.75), (16, 0.06), (64, 0.011)]  # ranks, share
+
+
+def bubble_questions(tasks=BUBBLES):
+    for size, most in tasks:
+        yield Question(
+            (size, most), partial(_wrong_number, size, most), f"{count_text(size, 'rank')}, idle for {most:.4g} at most"
+        )
+
+
+def _wrong_number(size, most, answer):
+    if not is_whole(answer) or answer < 1:
+        return f"returned {short(answer)}: return a whole number of micro-batches, 1 or more."
+    if _idle(size, answer) > most:
+        return f"with {micro_batches(answer)} a rank is idle for {_idle(size, answer):.4g} of the step."
+    if answer > 1 and _idle(size, answer - 1) <= most:
+        return f"returned {answer}, and {micro_batches(answer - 1)} will do: a rank is then idle for {_idle(size, answer - 1):.4g}."
+    return None
+
+
+def _idle(size, count):
+    return (size - 1) / (count + size - 1)
+
+
+BUBBLE_HINTS = (
+    "With m micro-batches on p ranks a step takes m + p − 1 turns, and a rank works in m of them. In how many is it idle?",
+    "The share is (p − 1) / (m + p − 1). Ask for which m it is exactly `most`, and then which whole number to take.",
+    "m = (p − 1)(1 − most) / most, rounded up, and 1 at least. Or count m up from 1 until the share is small enough.",
+)
 
 
 # ---------------------------------------------------------------- layers cut by time
@@ -156,6 +190,57 @@ ORDER_HINTS = (
 )
 
 
+# ---------------------------------------------------------------- a pipeline that hangs
+
+
+def pipeline_cases():
+    for size, count, length in [(2, 4, 1), (3, 5, 3), (4, 2, 1), (4, 6, 1), (4, 7, 2)]:
+        batches = [torch.tensor(whole_numbers(count * length, -9, 9)).float().view(count, length) for _ in range(size)]
+        weights = [torch.tensor([[-3.0, -2.0, 2.0, 3.0][i] for i in whole_numbers(length, 0, 3)]) for _ in range(size)]
+        yield Case(tuple(zip(batches, weights)), _gradients)
+
+
+def _gradients(given):
+    """Of half the sum of all squared outputs by each stage's weight: Σ batch² · (all weights)² / weight."""
+    batches, everything = given[0][0], torch.stack([weight for _, weight in given]).prod(0)
+    return [(batches**2).sum(0) * everything**2 / weight for _, weight in given]
+
+
+def one_forward_one_backward(run):
+    """Complains unless every stage had as many micro-batches out at once as one-forward-one-backward has."""
+    size, count = run.case.size, len(run.case.given[0][0])
+    for rank in range(size - 1):
+        after = rank + 1
+        moments = [(each.start, 1) for each in run.trace if (each.src, each.dst) == (rank, after)]
+        moments += [(each.end, -1) for each in run.trace if (each.src, each.dst) == (after, rank)]
+        now = most = 0
+        for _, step in sorted(moments):
+            now += step
+            most = max(most, now)
+        wanted = min(size - rank, count)
+        if most > wanted:
+            return (
+                f"the numbers are right, but rank {rank} had {most} micro-batches under way at once, and must keep the inputs "
+                f"of all of them: one forward, one backward needs {wanted}"
+            )
+        if most < wanted:
+            return (
+                f"the numbers are right, but rank {rank} never had more than {most} micro-batch{'' if most == 1 else 'es'} "
+                f"under way: with fewer than {wanted} the stages after it stand idle"
+            )
+    return None
+
+
+PATIENT_HINTS = (
+    "The report shows a circle of two. What does each of the two want to give the other, and what would the "
+    "other have to be doing to take it?",
+    "An activation goes right while a gradient goes left, between the same two ranks. The left one sends its activation "
+    "first and then waits for the gradient. In which order must the right one do its half?",
+    "Take the next activation before you send the gradient home: split `backward` into what computes the gradient and what "
+    "sends it, and put the `recv` of the next input between the two.",
+)
+
+
 # ---------------------------------------------------------------- the step
 
 
@@ -238,7 +323,7 @@ STEP_HINTS = (
     "both, send y.detach() on. Backward: get the gradient of y (none on the last rank: there y is the loss), call "
     "y.backward(gradient), send x.grad back. What came from another rank needs x.requires_grad_().",
     "Take the actions in the order of 1F1B. After each, put into one batch_isend_irecv what came out of it, and what the next "
-    "one needs. Neighbours then send and receive in the same batch. The losses are divided by the number of micro-batches.",
+    "one needs. Neighbors then send and receive in the same batch. The losses are divided by the number of micro-batches.",
     'For action k of ("F" or "B", i): `needs(k)` is the rank before for F, the rank behind for B, or none at the ends; `gives(k)` '
     "the other one. Before the first action receive what it needs; after action k send to gives(k) and receive from needs(k + 1), "
     "into `torch.empty_like(like)`. An empty list makes no batch.",
@@ -246,8 +331,10 @@ STEP_HINTS = (
 
 
 EXERCISES = {
+    "fewest": Answer(bubble_questions, BUBBLE_HINTS),
     "cut": Answer(cut_questions, CUT_HINTS, (Level("within the target"), Level("at the bound"))),
     "orders": Answer(order_questions, ORDER_HINTS, (Level("within the target"), Level("at the bound"))),
+    "pipeline": Program(pipeline_cases, PATIENT_HINTS, also=one_forward_one_backward, adds=False),
     "train_step": Program(
         step_cases,
         STEP_HINTS,

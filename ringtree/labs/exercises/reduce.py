@@ -1,4 +1,4 @@
-"""Lab of chapter 6, "Reduce": a tree that keeps the order of the ranks, and a reduce for long vectors."""
+"""Lab of chapter 6, "Reduce": up a given tree, a tree that keeps the order of the ranks, and a mean of long vectors."""
 
 from functools import reduce
 
@@ -7,6 +7,7 @@ import torch
 from ringtree.cost import Link
 from ringtree.labs import limits
 from ringtree.labs.exercise import Case, Level, Program
+from ringtree.labs.exercises.broadcast import rounds_below
 from ringtree.labs.inputs import drawn, easy, sample, whole_numbers
 from ringtree.theory import lower_bound
 
@@ -17,6 +18,52 @@ CHAPTER = 6
 def _at_root(root, value, size):
     """What is wanted: a value on the root, and no promise on the others."""
     return [value if rank == root else None for rank in range(size)]
+
+
+# ---------------------------------------------------------------- up a given tree
+
+
+def up_cases():
+    yield _up(easy(2, 2))
+    yield _up(easy(3, 2))
+    for size, length in [(1, 2), (4, 3), (5, 1), (6, 4), (7, 2), (8, 3), (4, 0), (13, 2)]:
+        yield _up(drawn(size, length, torch.float64 if size == 6 else torch.float32))
+
+
+def _up(rows):
+    def wanted(given):
+        return _at_root(0, torch.stack([row for (row,) in given]).sum(0), len(given))
+
+    return Case(tuple((row,) for row in rows), wanted)
+
+
+def _along_the_tree(run):
+    """Complains of a message that does not go from a rank to the one above it."""
+    for each in run.trace:
+        if each.dst != (each.src - 1) // 2:
+            above = f"above it is rank {(each.src - 1) // 2}" if each.src else "nobody is above it"
+            return f"the sum is right, but rank {each.src} sent to rank {each.dst}, and {above}"
+    return None
+
+
+UP_LEVELS = (
+    Level(
+        "at the bound",
+        (
+            limits.rounds(lambda case: rounds_below(0, case.size)),
+            limits.messages(lambda case: case.size - 1),
+        ),
+        "In this tree no sum is complete sooner: each rank hears first from the one below it that is ready first.",
+    ),
+)
+UP_HINTS = (
+    "Two things happen on a rank, one after the other: it hears from those below it, and it tells the one above. What has to be "
+    "in the tensor when it tells?",
+    "What comes must not go where your own numbers are: `got = torch.empty_like(x)`, `dist.recv(got, below)`, `total += got`. "
+    "Below rank r are 2r + 1 and 2r + 2, above it is (r − 1) // 2.",
+    "Hear from 2r + 2 before 2r + 1: it never has more ranks below it, so it is ready first. And every rank but 0 ends with "
+    "`dist.send(total, (rank - 1) // 2)`.",
+)
 
 
 # ---------------------------------------------------------------- in the order of the ranks
@@ -81,7 +128,7 @@ ORDERED_LEVELS = (
 ORDERED_HINTS = (
     "Brackets may be set as you like, so a tree is allowed. But what two ranks put together must stand side by side: a group of "
     "a tree has to be ranks first, first + 1, … without a gap.",
-    "Take the tree of the broadcast in halves, and walk it from the leaves. The two halves of a step are neighbours. The one "
+    "Take the tree of the broadcast in halves, and walk it from the leaves. The two halves of a step are neighbors. The one "
     "with the lower ranks is the left one, whichever of the two goes on.",
     "On the receiver: `mine = combine(mine, got) if partner > rank else combine(got, mine)`. Between halves a comparison of the "
     "two ranks says which half is the lower. Counting from the root instead would turn the order.",
@@ -94,17 +141,17 @@ LINK = Link.of(10e-6, bandwidth=5e9)
 LARGE = 2**17
 
 
-def _sum(root):
-    return lambda given: _at_root(root, torch.stack([row for (row,) in given]).sum(0), len(given))
+def _mean(root):
+    return lambda given: _at_root(root, torch.stack([row for (row,) in given]).mean(0), len(given))
 
 
-def _total(rows, root, **more):
-    return Case(tuple((row,) for row in rows), _sum(root), {"root": root}, machine=LINK, **more)
+def _case(rows, root, **more):
+    return Case(tuple((row,) for row in rows), _mean(root), {"root": root}, machine=LINK, **more)
 
 
 def long_cases():
-    yield _total(easy(2, 2), 0)
-    yield _total(easy(4, 4), 0)
+    yield _case(easy(2, 2), 0)
+    yield _case(easy(4, 4), 0)
     for size, length, root in [
         (1, 3, 0),
         (2, 5, 1),
@@ -117,11 +164,10 @@ def long_cases():
         (4, 0, 1),
         (4, 9, 3),
     ]:
-        yield _total(drawn(size, length), root)
-    yield _total(drawn(4, 6, torch.int64), 2)
-    yield _total(drawn(4, 6, torch.float64), 1)
+        yield _case(drawn(size, length), root)
+    yield _case(drawn(4, 6, torch.float64), 1)
     for size, root in ((8, 0), (8, 3), (16, 0)):
-        yield _total(drawn(size, LARGE), root, says=str(LINK))
+        yield _case(drawn(size, LARGE), root, says=str(LINK))
 
 
 LONG_LEVELS = (
@@ -138,11 +184,12 @@ LONG_HINTS = (
     "Swap halves with the place p/2 away, `place ^ width` with width = p/2: keep one half, and add to it what comes. Then swap "
     "quarters with the place p/4 away, and so on. After lg p swaps each place has one finished part.",
     "The way back is the same in the other order, for width = 1, 2, 4, …: of each pair, who has `place & width` sends the "
-    "`width` parts that it has and is done; the other receives those beside its own, and now has twice as many.",
+    "`width` parts that it has and is done; the other receives those beside its own, and now has twice as many. Divide at the end.",
 )
 
 
 EXERCISES = {
+    "add_up": Program(up_cases, UP_HINTS, UP_LEVELS, also=_along_the_tree),
     "ordered_reduce": Program(ordered_cases, ORDERED_HINTS, ORDERED_LEVELS, adds=False, live=2),
     "long_reduce": Program(long_cases, LONG_HINTS, LONG_LEVELS, live=2),
 }

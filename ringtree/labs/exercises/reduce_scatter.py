@@ -1,4 +1,4 @@
-"""Lab of chapter 9, "Reduce-scatter": no rank ever needs the whole sum, in p−1 rounds or in ⌈lg p⌉."""
+"""Lab of chapter 9, "Reduce-scatter": a ring to the left, and shards of given lengths in ⌈lg p⌉ rounds."""
 
 import torch
 
@@ -51,6 +51,16 @@ def _rounds(most):
 
 # ---------------------------------------------------------------- the ring
 
+
+def only_to_the_left(run):
+    """Complains where a message goes to a rank that is not the left neighbor."""
+    for each in run.trace:
+        left = (each.src - 1) % run.case.size
+        if each.dst != left:
+            return f"the numbers are right, but rank {each.src} sent to rank {each.dst}, and its left neighbor is rank {left}"
+    return None
+
+
 RING_LEVELS = (
     Level("within the target", (WHOLE,)),
     Level(
@@ -62,21 +72,55 @@ RING_LEVELS = (
 RING_HINTS = (
     "Shard j must end on rank j, with everybody's part in it. So on which rank does it start its way round the ring? "
     "And what does every rank on the way do with it?",
-    "Shard j starts on rank j + 1. So in step s = 0, 1, …, p − 2 rank r sends shard r − 1 − s to its right, and receives "
-    "shard r − 2 − s from its left, all modulo p. After the last step the shard that came is its own.",
-    "`shards = sums.tensor_split(size)`; receive into `got = torch.empty_like(shards[(rank - 2 - step) % size])`, send and "
-    "receive in one batch_isend_irecv, wait, then `shards[(rank - 2 - step) % size] += got`. Return `shards[rank]`.",
+    "To the left, shard j starts on rank j − 1, and rank j + 1 is the last to add to it. So which shard does rank r send first? "
+    "And in each further step?",
+    "Which shard leaves in step s = 0, 1, …: r + 1 + s; which comes: r + 2 + s, all modulo p. Receive into "
+    "`got = torch.empty_like(shards[(rank + 2 + step) % size])`, send and receive in one batch_isend_irecv, wait, and add `got`.",
 )
 
 
 # ---------------------------------------------------------------- Bruck's all-gather, backwards
 
+
+def _lengths_case(rows, lengths):
+    def wanted(given):
+        return list(torch.stack([row for (row,) in given]).sum(0).split(lengths))
+
+    return Case(tuple((row,) for row in rows), wanted, {"lengths": lengths})
+
+
+def bruck_cases():
+    yield _lengths_case(easy(2, 2), [1, 1])
+    yield _lengths_case(easy(3, 3), [1, 2, 0])
+    for lengths in [
+        [3],
+        [2, 3],
+        [4, 1, 2],
+        [2, 2, 2, 2],
+        [1, 0, 2, 0],
+        [1, 0, 1, 1, 0],
+        [2, 3, 2, 3, 2],
+        [0, 5, 1, 2, 3, 1],
+        [3, 3, 3, 2, 4, 1, 4],
+        [8, 8, 8, 8, 8, 8, 8, 8],
+        [0, 0, 0, 0],
+    ]:
+        yield _lengths_case(drawn(len(lengths), sum(lengths)), lengths)
+    yield _lengths_case(drawn(4, 6, torch.int64), [1, 2, 2, 1])
+    yield _lengths_case(drawn(4, 6, torch.float64), [3, 0, 2, 1])
+
+
+def _all_but_one(case):
+    """p−1 shards, of the longest."""
+    return (case.size - 1) * max(case.options["lengths"]) * case.given[0][0].element_size()
+
+
 BRUCK_LEVELS = (
     Level("within the target", (_rounds(lambda case: 2 * fewest_rounds(case)),)),
     Level(
         "at the bound",
-        (BOUND, _rounds(fewest_rounds)),
-        "⌈lg p⌉ rounds and (p−1)/p·n bytes at once, for every p: both bounds of Chan et al. 2007.",
+        (limits.port_bytes(_all_but_one), _rounds(fewest_rounds)),
+        "⌈lg p⌉ rounds and p−1 shards at once, for every p: both bounds of Chan et al. 2007.",
     ),
 )
 BRUCK_HINTS = (
@@ -91,6 +135,6 @@ BRUCK_HINTS = (
 
 
 EXERCISES = {
-    "ring_reduce_scatter": Program(cases, RING_HINTS, RING_LEVELS, live=2),
-    "bruck_reduce_scatter": Program(cases, BRUCK_HINTS, BRUCK_LEVELS),
+    "ring_reduce_scatter": Program(cases, RING_HINTS, RING_LEVELS, also=only_to_the_left, live=2),
+    "bruck_reduce_scatter": Program(bruck_cases, BRUCK_HINTS, BRUCK_LEVELS),
 }

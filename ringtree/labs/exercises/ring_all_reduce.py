@@ -1,4 +1,4 @@
-"""Lab of chapter 10, "Ring all-reduce": not a byte more than 2(p−1)/p·n, and a ring for each network card."""
+"""Lab of chapter 10, "Ring all-reduce": a ring to the left with not a byte too many, and a ring for each network card."""
 
 import torch
 
@@ -6,6 +6,7 @@ from ringtree import theory
 from ringtree.cost import Machine
 from ringtree.labs import limits
 from ringtree.labs.exercise import Case, Level, Program
+from ringtree.labs.exercises.reduce_scatter import only_to_the_left
 from ringtree.labs.inputs import drawn, easy, sum_of_all
 
 TITLE = "Ring all-reduce"
@@ -49,10 +50,11 @@ LEVELS = (
 HINTS = (
     "Cut the vector into as many chunks as there are ranks: `chunks = total.tensor_split(size)`. Each chunk goes round the "
     "ring once to be added up, and once more to be handed out.",
-    "In step s of the first round, rank r sends chunk r − s to its right and receives chunk r − s − 1 from its left, all "
-    "modulo p, and adds it to its own. After p − 1 steps rank r has the finished chunk r + 1.",
-    "The second round is the same with r + 1 − s and r − s, and copies instead of adding. Send and receive in one "
-    "batch_isend_irecv, into a tensor of its own where you add: `torch.empty_like(chunk)`.",
+    "To the left, rank r sends chunk r first, and its right neighbor sends it chunk r + 1. So what rank r adds to is chunk r + 1, "
+    "and that is what it sends next. Which chunk is complete on rank r after p − 1 steps?",
+    "In step s of the first round rank r sends chunk r + s and adds to chunk r + s + 1, all modulo p; after it chunk r − 1 is "
+    "complete on rank r. In the second round it sends chunk r + s − 1 and overwrites chunk r + s. Send and receive in one "
+    "batch_isend_irecv, into `torch.empty_like(chunk)` where you add.",
 )
 
 
@@ -70,7 +72,10 @@ def cases_on_nodes():
 
 
 ON_NODES = (
-    Level("within the target", (limits.seconds("on these nodes", 0.75, "ring_all_reduce", 4 * LARGE),)),
+    Level(
+        "within the target",
+        (limits.seconds("on these nodes", 0.75, "ring_all_reduce", 4 * LARGE, lambda case: {"cards": "one"}),),
+    ),
     Level(
         "at the bound",
         (limits.seconds("on these nodes", 1.02, "multi_ring_all_reduce", 4 * LARGE, lambda case: {"ranks_per_node": 2}),),
@@ -88,6 +93,6 @@ NODES_HINTS = (
 
 
 EXERCISES = {
-    "ring_all_reduce": Program(cases, HINTS, LEVELS, live=2),
+    "ring_all_reduce": Program(cases, HINTS, LEVELS, also=only_to_the_left, live=2),
     "two_rings": Program(cases_on_nodes, NODES_HINTS, ON_NODES),
 }

@@ -1,11 +1,11 @@
-"""Lab of chapter 19, "Scale": a layout for 1,024 GPUs, and the fewest GPUs within a budget of days."""
+"""Lab of chapter 19, "Scale": the least tensor group, a layout for 1,024 GPUs, and the fewest GPUs within a budget of days."""
 
 from dataclasses import dataclass
 
 from ringtree.cost import Link
 from ringtree.labs.comparing import is_whole
 from ringtree.labs.exercise import Answer, Level, Question
-from ringtree.units import bytes_text, seconds_text
+from ringtree.units import bytes_text, count_text, seconds_text
 
 TITLE = "Scale"
 CHAPTER = 19
@@ -149,6 +149,54 @@ LAYOUT_HINTS = (
 )
 
 
+# ---------------------------------------------------------------- the smallest tensor group
+
+
+ROOMS = [  # a model, a cluster, a number of GPUs, and the smallest tensor group that has room; None where none has
+    (SMALL, Cluster(), 64, 2),
+    (Model(8, 1024, 64), Cluster(), 8, 1),
+    (MIDDLE, Cluster(), 1024, 16),
+    (LARGE, Cluster(), 1024, 64),
+    (LARGE, Cluster(), 16, None),
+    (SMALL, Cluster(memory=24e9), 64, 8),
+    (Model(96, 12288, 96), Cluster(), 96, 48),
+    (Model(32, 4096, 6), Cluster(), 12, 2),
+    (Model(32, 4096, 12), Cluster(memory=45e9), 12, 4),
+]
+
+
+def room_questions(tasks=ROOMS):
+    for *task, tensor in tasks:
+        yield Question(tuple(task), lambda answer, task=task, tensor=tensor: _room(answer, *task, tensor), _task(*task))
+
+
+def _room(answer, model, cluster, gpus, tensor):
+    if tensor is None:
+        return None if answer is None else f"returned {answer}: here no tensor group has room, so return None."
+    wanted = Layout(tensor, 1, gpus // tensor, model.sequences // (gpus // tensor))
+    if answer == wanted:
+        return None
+    if not isinstance(answer, Layout):
+        return f"returned {answer!r}: return a Layout(tensor, pipeline, data, microbatches)."
+    if answer.pipeline != 1 or answer.tensor * answer.data != gpus:
+        return f"returned {answer}: pipeline should be 1, and tensor × data {gpus}."
+    if answer.tensor < tensor:
+        needs = memory(model, answer) if min(answer.data, answer.microbatches) >= 1 else cluster.memory
+        why = f"it needs {bytes_text(needs)} on a GPU" if needs > cluster.memory else "it does not come out even"
+        return f"returned {answer}: {why}."
+    if answer.tensor > tensor:
+        return f"returned {answer}, and a tensor group of {count_text(tensor, 'GPU')} has room."
+    return f"returned {answer}: a microbatch should be one sequence, and so {wanted.microbatches} on each pipeline."
+
+
+ROOM_HINTS = (
+    "With pipeline=1 a layout is one number, tensor: data is gpus // tensor, and microbatches follows from data.",
+    "Go through tensor = 1, 2, 3, … up to gpus, and leave out what does not divide gpus. `fits` and `memory` say the rest.",
+    "`layout = Layout(tensor, 1, gpus // tensor, model.sequences // (gpus // tensor))`: return the first that `fits` and whose "
+    "`memory` is at most cluster.memory. Behind the loop return None.",
+)
+
+
 # ---------------------------------------------------------------- a budget
 
 
@@ -188,13 +236,14 @@ def _budget(answer, most, days):
 
 BUDGET_HINTS = (
     "How many steps are so many tokens? One step has model.tokens of them.",
-    "For each number of GPUs take the best layout, by the first exercise. Where none has room, go on with more GPUs.",
+    "For each number of GPUs take the best layout, by `choose`. Where none has room, go on with more GPUs.",
     "for gpus in 8, 16, 32, …: layout = choose(model, cluster, gpus); step_seconds × tokens / model.tokens / 86,400 is days.",
 )
 
 
 GIVEN = Cluster, Layout, Model, fits, memory, step_seconds
 EXERCISES = {
+    "least_tensor": Answer(room_questions, ROOM_HINTS),
     "choose": Answer(layout_questions, LAYOUT_HINTS, (Level("within the target"), Level("at the bound"))),
     "fewest_gpus": Answer(budget_questions, BUDGET_HINTS),
 }

@@ -258,6 +258,7 @@ PLAN_HINTS = (
 
 
 EXERCISES = {
+    "clip": Program(clip_cases, CLIP_HINTS, CLIP_LEVELS, builtin=True, adds=False),
     "zero1": Program(
         zero1_cases,
         ZERO1_HINTS,
@@ -268,6 +269,5 @@ EXERCISES = {
         also=_state_is_there,
         harness=harnesses.trained,
     ),
-    "clip": Program(clip_cases, CLIP_HINTS, CLIP_LEVELS, builtin=True, adds=False),
     "plan": Answer(plan_questions, PLAN_HINTS),
 }

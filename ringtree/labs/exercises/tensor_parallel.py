@@ -1,4 +1,4 @@
-"""Lab of chapter 22, "Tensor parallel": a feed-forward whose matrices are shared, also by positions, and a shared vocabulary."""
+"""Lab of chapter 22, "Tensor parallel": a matrix cut by columns, a feed-forward, also by positions, and a shared vocabulary."""
 
 import torch
 
@@ -33,6 +33,55 @@ def matrices(size, width, hidden, dtype):
     """By rank: up, its bias, and down."""
     for _ in range(size):
         yield fractions(hidden, width, dtype=dtype), fractions(hidden, dtype=dtype), fractions(width, hidden, dtype=dtype)
+
+
+# ---------------------------------------------------------------- a matrix cut by columns
+
+
+CUTS = [  # positions, numbers that come out, numbers that go in by rank
+    (1, 2, [1, 1]),
+    (2, 3, [1, 2, 1]),
+    (2, 2, [3]),
+    (3, 4, [2, 2, 2, 2]),
+    (2, 1, [3, 1, 2, 4, 1]),
+    (4, 2, [2, 1, 2, 1, 2, 1, 2, 1]),
+    (3, 3, [2, 1, 1]),
+    (2, 5, [3, 1, 2, 2]),
+]
+
+
+def linear_cases(cuts=CUTS):
+    for positions, out, widths in cuts:
+        dtype = torch.float64 if len(widths) == 5 else torch.float32
+        bias = fractions(out, dtype=dtype)
+        given = [(fractions(positions, width, dtype=dtype), fractions(out, width, dtype=dtype), bias) for width in widths]
+        holds = f"{', '.join(map(str, widths))} numbers of {count_text(positions, 'position')}"
+        yield Case(tuple(given), _linear_alone, holds=holds)
+
+
+def _linear_alone(given):
+    x, weight = (torch.cat([each[i] for each in given], 1) for i in (0, 1))
+    return [torch.nn.functional.linear(x, weight, given[0][2])] * len(given)
+
+
+def _one_result(case):
+    x, weight, _ = case.given[0]
+    return ring_bytes(len(x) * len(weight), case.size, x.element_size())
+
+
+LINEAR_LEVELS = (
+    Level(
+        "at the bound",
+        (limits.rounds(lambda case: 2 * (case.size - 1)), limits.port_bytes(_one_result)),
+        "One all-reduce of the result: each rank has a part of every number in it.",
+    ),
+)
+LINEAR_HINTS = (
+    "One number of the result is a sum over all hidden numbers, `Σ x[i] · weight[j, i] + bias[j]`. Which terms of this sum can your "
+    "rank compute? Which terms are on all ranks?",
+    "`F.linear(x, weight)` is your part of the result, in its full shape. What is left is one sum over the ranks.",
+    "Add the bias *after* the all-reduce: added before, it is in the sum as many times as there are ranks.",
+)
 
 
 # ---------------------------------------------------------------- columns, then rows
@@ -198,6 +247,7 @@ LOSS_HINTS = (
 
 
 EXERCISES = {
+    "linear": Program(linear_cases, LINEAR_HINTS, LINEAR_LEVELS, builtin=True, adds=False),
     "feed_forward": Program(
         whole_cases, WHOLE_HINTS, WHOLE_LEVELS, builtin=True, keeps=False, adds=False, harness=harnesses.whole
     ),

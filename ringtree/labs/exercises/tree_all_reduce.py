@@ -1,4 +1,4 @@
-"""Lab of chapter 11, "Tree all-reduce": halving and doubling for any number of ranks, and two trees that share the work."""
+"""Lab of chapter 11, "Tree all-reduce": up and down a tree, halving and doubling for any number of ranks, and two trees."""
 
 from functools import partial
 
@@ -17,6 +17,56 @@ CHAPTER = 11
 
 def _power_of_two(size):
     return size & (size - 1) == 0
+
+
+# ---------------------------------------------------------------- up and down a tree
+
+
+PARENTS = [
+    [None, 0],
+    [None, 0, 0],
+    [None],
+    [1, None],
+    [None, 0, 1, 1],
+    [2, 2, None, 2],
+    [None, 0, 1, 2, 3],
+    [3, 3, 0, None, 0, 1],
+    [None, 0, 0, 1, 1, 2, 2],
+    [4, 4, 1, 1, None, 7, 7, 4],
+]
+
+
+def given_tree_cases(trees=PARENTS):
+    for number, parents in enumerate(trees):
+        rows = easy(len(parents), 2) if number < 2 else drawn(len(parents), number)
+        yield Case(tuple((row,) for row in rows), sum_of_all, {"parents": parents})
+    for dtype, length in ((torch.int64, 3), (torch.float64, 3), (torch.float32, 0)):
+        yield Case(tuple((row,) for row in drawn(4, length, dtype)), sum_of_all, {"parents": [1, None, 1, 2]})
+
+
+def _along_the_tree(run):
+    """Complains of a message between two ranks of which neither is above the other."""
+    parents = run.case.options["parents"]
+    for each in run.trace:
+        if parents[each.src] != each.dst and parents[each.dst] != each.src:
+            return f"the sum is right, but rank {each.src} sent to rank {each.dst}, and neither hangs below the other"
+    return None
+
+
+GIVEN_TREE_LEVELS = (
+    Level(
+        "at the bound",
+        (limits.messages(lambda case: 2 * (case.size - 1)),),
+        "2(p−1) messages: each rank but the root has to tell its part, and to hear the sum.",
+    ),
+)
+GIVEN_TREE_HINTS = (
+    "Which ranks hang below yours? Those whose entry in `parents` is your rank. A rank with none below it is a leaf.",
+    "Up: hear from all below you, one after the other, and add; then tell your parent. The root, whose entry is None, has the "
+    "sum now. What is left to do for the others, and in which order?",
+    "`for other in below: dist.recv(got, other); total += got`. If there is a parent: `dist.send(total, parent)`, then "
+    "`dist.recv(total, parent)`. At last `dist.send(total, other)` to each below you.",
+)
 
 
 # ---------------------------------------------------------------- halving and doubling
@@ -57,7 +107,7 @@ HALVING_LEVELS = (
 HALVING_HINTS = (
     "First the powers of two. Partners at distance p/2, p/4, … 1 swap halves and add; then they go the same way back and swap "
     "what is finished. Keep a list of (partner, what I kept, what I gave away), and walk it backwards.",
-    "Now the ranks that are too many for a power of two. Let each of them send its whole vector to a neighbour at the start, "
+    "Now the ranks that are too many for a power of two. Let each of them send its whole vector to a neighbor at the start, "
     "who adds it, works for both, and sends the result back at the end. That is within the target. (A message alone goes "
     "into a batch of one: NCCL's first batch waits for all ranks, and none may come to it late because of a plain send.)",
     "At the bound nobody works for two: Bruck's reduce-scatter (chapter 9) and then Bruck's all-gather (chapter 8). With "
@@ -208,6 +258,7 @@ TREE_HINTS = (
 
 
 EXERCISES = {
+    "tree_all_reduce": Program(given_tree_cases, GIVEN_TREE_HINTS, GIVEN_TREE_LEVELS, also=_along_the_tree),
     "halving_doubling": Program(cases, HALVING_HINTS, HALVING_LEVELS, live=2),
     "trees": Answer(questions, TREES_HINTS, (Level("within the target"), Level("at the bound"))),
     "two_trees": Program(tree_cases, TREE_HINTS, TREE_LEVELS, also=along_its_edges),

@@ -88,7 +88,7 @@ STEP_HINTS = (
 
 # ---------------------------------------------------------------- the cut behind a log
 
-LOGS = [  # a model, its layout, bytes of a bucket, whether tensor groups are neighbours in number, the rank whose log it is
+LOGS = [  # a model, its layout, bytes of a bucket, whether tensor groups are neighbors in number, the rank whose log it is
     (SMALL, Layout(2, 1, 1, 2048), BUCKET, True, 1),
     (SMALL, Layout(1, 2, 1, 2048), BUCKET, True, 0),
     (SMALL, Layout(2, 4, 1, 2048), BUCKET, True, 5),
@@ -103,14 +103,14 @@ LOGS = [  # a model, its layout, bytes of a bucket, whether tensor groups are ne
 ]
 
 
-def log_of(model, layout, bucket=BUCKET, neighbours=True, rank=0) -> list:
-    """The all-reduces of one rank in a training step, in order: (ranks of the group, bytes). neighbours: in a tensor group."""
+def log_of(model, layout, bucket=BUCKET, neighbors=True, rank=0) -> list:
+    """The all-reduces of one rank in a training step, in order: (ranks of the group, bytes). neighbors: in a tensor group."""
     size = layout.tensor * layout.data
-    here, step = (rank // layout.tensor, 1) if neighbours else (rank % layout.data, layout.data)
-    first = here * layout.tensor if neighbours else here
+    here, step = (rank // layout.tensor, 1) if neighbors else (rank % layout.data, layout.data)
+    first = here * layout.tensor if neighbors else here
     tensor = tuple(range(first, first + layout.tensor * step, step))
     place = tensor.index(rank)
-    data = tuple(range(place, size, layout.tensor)) if neighbours else tuple(range(rank - here, rank - here + layout.data))
+    data = tuple(range(place, size, layout.tensor)) if neighbors else tuple(range(rank - here, rank - here + layout.data))
     sums = [(tensor, layout.tokens * model.width * 2)] * (2 * model.layers if layout.tensor > 1 else 0)
     whole, rest = divmod(2 * model.parameters // layout.tensor, bucket)
     gradients = [(data, nbytes) for nbytes in [bucket] * whole + [rest] * (rest > 0)] if layout.data > 1 else []

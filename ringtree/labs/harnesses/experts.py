@@ -5,20 +5,20 @@ import torch
 from ringtree.labs.harnesses.nets import layers
 from ringtree.labs.harnesses.returned import differentiable
 
-ROWS = "rows", "width"  # a shape; whether the sizes are right is compared
+ROWS, TABLES = ("rows", "width"), ("rows", "tokens", "width")  # shapes; whether the sizes are right is compared
 
 
 def there_and_back(function, rows, gets, sends, factors, ends, dist):
     """Rows to other ranks and back, and the gradient of what came: twice arrived = function(rows, gets, sends, dist).
 
-    rows: of this rank, (sum of sends, width). factors: (sum of gets, width), what the ranks that get rows multiply them by.
-    ends: (width,), what the loss multiplies all that come back by.
+    rows: of this rank, (sum of sends, tokens, width). factors: (sum of gets, tokens, width), what the ranks that get rows
+    multiply them by. ends: (tokens, width), what the loss multiplies all that come back by.
     """
     mine = rows.clone().requires_grad_()
-    arrived = differentiable(function(2 * mine, list(gets), list(sends), dist), ROWS)
+    arrived = differentiable(function(2 * mine, list(gets), list(sends), dist), TABLES)
     if arrived.shape != factors.shape:
         return {"rows that came": arrived.detach()}
-    back = differentiable(function(arrived * factors, list(sends), list(gets), dist), ROWS)
+    back = differentiable(function(arrived * factors, list(sends), list(gets), dist), TABLES)
     found = {"rows that came": arrived.detach(), "rows that are back": back.detach()}
     if back.shape == rows.shape:
         (back.sum(0) * ends).sum().backward()

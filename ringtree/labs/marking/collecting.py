@@ -1,6 +1,6 @@
 """For nbgrader's exchange: of what learners have put there, their own notebooks' code is taken over, and nothing else.
 
-nbgrader's own `collect` follows links, so that a submission may have the teacher's files copied into it, which feedback
+nbgrader's own `collect` follows symbolic links, so that a submission may have the teacher's files copied into it, which feedback
 then gives away; it takes a submission for whoever its name says; and one bad name keeps it from collecting any.
 """
 
@@ -96,11 +96,11 @@ class CollectOwn(ExchangeCollect):
         try:
             parse_utc(told["time"])
         except ValueError:
-            raise Refused(f"{told['time']} is no time") from None
+            raise Refused(f"{told['time']} is not a time") from None
         with _opened(path, os.O_DIRECTORY) as folder:
             owner = os.fstat(folder).st_uid
             if _name_of(owner) != told["who"]:
-                raise Refused(f"it says that it is of {told['who']}, and is {_name_of(owner)}'s")
+                raise Refused(f"it claims to come from {told['who']}, but belongs to {_name_of(owner)}")
             yield TIME, told["time"].encode()
             secret = _content(folder, SECRET, owner, 1000)
             if not re.fullmatch(rb"[0-9a-f]{32,}", secret):
@@ -135,7 +135,7 @@ def _sees_all_users():
 
 @contextmanager
 def _opened(name, flags=0, folder=None):
-    """A file's descriptor. A link is an error, and a pipe does not hold whoever opens it."""
+    """A file's descriptor. A symbolic link is an error, and a pipe does not hold whoever opens it."""
     descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | flags, dir_fd=folder)
     try:
         yield descriptor
@@ -147,7 +147,7 @@ def _content(folder, name, owner, most):
     with _opened(name, folder=folder) as file:
         about = os.fstat(file)
         if not stat.S_ISREG(about.st_mode) or about.st_uid != owner:
-            raise Refused(f"its {name} is no file of {_name_of(owner)}'s")
+            raise Refused(f"its {name} is not a file of {_name_of(owner)}'s")
         if about.st_size <= most:  # thousands that are too large cost no reading
             with os.fdopen(os.dup(file), "rb") as text:
                 data = text.read(most + 1)

@@ -41,7 +41,7 @@ def mark(path, hidden=None, lab=None, seconds=A_NOTEBOOK, enclose=()):
     """
     lab = lab or Path(path).stem
     if lab not in names():
-        raise UsageError(f"there is no lab called {lab!r}; these there are: {', '.join(names())}: name it with --lab")
+        raise UsageError(f"there is no lab called {lab!r}: name one of these with --lab, {', '.join(names())}")
     if sys.platform != "linux":
         raise UsageError(
             f"this is {sys.platform}: make marks on Linux, where the processes of a submission can be limited and ended"

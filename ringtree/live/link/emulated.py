@@ -158,8 +158,8 @@ class EmulatedLink(Speaks):
 
     def __getattr__(self, name):
         raise AttributeError(
-            f"The emulated link has no {name!r}: it carries send, recv, isend, irecv, batch_isend_irecv and the "
-            f"collectives {', '.join(call_names())}."
+            f"an emulated link has no {name!r}: it carries send, recv, isend, irecv, batch_isend_irecv and the "
+            f"collectives {', '.join(call_names())}"
         )
 
 
@@ -216,7 +216,7 @@ _wires: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
 def _wire(dist) -> _Wire:
     """The wire under the current process group, laid once: its ports are shared by all links."""
     if not dist.is_initialized():
-        raise UsageError("emulate() runs on live ranks, and here is no process group: call it in a %%px cell")
+        raise UsageError("emulate() runs on live ranks, and there is no process group here: call it in a %%px cell")
     world = dist.group.WORLD
     if world not in _wires:
         _wires[world] = _Wire(dist)

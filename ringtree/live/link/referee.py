@@ -113,5 +113,5 @@ class Referee:
 
 def send_at_once(control: connection.Connection) -> None:
     """Without this, TCP holds a second small message back for 40 ms."""
-    with socket.socket(fileno=os.dup(control.fileno())) as link:
-        link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    with socket.socket(fileno=os.dup(control.fileno())) as endpoint:
+        endpoint.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -4,11 +4,11 @@
 point-to-point message. Each rank keeps its own notes; `Trace.join` makes one trace
 of them:
 
-    link = traced(emulate(dist, Link(5e-3, 10e-9)))     # on every rank
-    with link.computing("forward"): ...
-    link.send(x, dst=1)
-    trace = link.trace()                               # or, in the notebook,
-    trace = Trace.join(ranks.pull("link.notes"))
+    wire = traced(emulate(dist, Link(5e-3, 10e-9)))     # on every rank
+    with wire.computing("forward"): ...
+    wire.send(x, dst=1)
+    trace = wire.trace()                               # or, in the notebook,
+    trace = Trace.join(ranks.pull("wire.notes"))
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class Traced(Speaks):
 
     @contextmanager
     def computing(self, label: str = ""):
-        """`with link.computing("forward"): …` notes a span of computation."""
+        """`with wire.computing("forward"): …` notes a span of computation."""
         start = time.monotonic()
         try:
             yield

@@ -1,4 +1,4 @@
-"""Notebook kernels that no port can keep from starting, and no neighbour overhears.
+"""Notebook kernels that no port can keep from starting, and no neighbor overhears.
 
 Jupyter chooses five TCP ports for a kernel, lets them go, and the kernel binds them when it has
 started. On a machine where ranks start meanwhile, one of the ports may be taken by then; where it

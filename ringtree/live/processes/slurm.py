@@ -107,7 +107,7 @@ exec {lifeline} srun {program_and_args}
                 pause = min(1.5 * pause, SLOWEST_LOOK)
         except KeyboardInterrupt:
             raise UsageError(
-                f"interrupted: Slurm's job {self.job_id} is taken out of the queue; ringtree.start asks for it anew"
+                f"interrupted: Slurm's job {self.job_id} was taken out of the queue: call ringtree.start to ask for it again"
             ) from None
         if why := self._ended(found):
             raise UsageError(why)

@@ -66,7 +66,7 @@ def waiting_in(name, values):
 
 
 def note_works():
-    """From now on note what each Work is the work of, and refuse a peer that is no other rank."""
+    """From now on note what each Work is the work of, and refuse a peer that is not another rank."""
     import torch.distributed as dist
 
     global _notes

@@ -59,7 +59,7 @@ def read_all(source, *, ranks=None, collective=None):
     of sentences on what is missing, was left out or contradicts itself. Each is a Python warning too.
 
     Raises UsageError, with one sentence, for a source that is none of these, has no row, does not say which collective it
-    is of, or has a time that is no finite number.
+    is of, or has a time that is not a finite number.
     """
     tables, name = _tables(source, ranks, collective)
     _warn(tables, name)

@@ -16,10 +16,10 @@ def table_of_csv(text, name):
     if not set(found) >= {"size", "time"}:
         raise UsageError(f"{name} has no columns size and time: expected CSV as ringtree.measure writes it")
     for line in found.index[~found["time"].map(math.isfinite)]:
-        raise UsageError(f"{name}, line {line}: the time is missing or not finite: mend or leave out that line")
+        raise UsageError(f"{name}, line {line}: the time is missing or not finite: fix or leave out that line")
     for title in found.select_dtypes("float64"):
         for line in found.index[found[title].abs() == math.inf]:
-            raise UsageError(f"{name}, line {line}: {title} is infinite: mend or leave out that line")
+            raise UsageError(f"{name}, line {line}: {title} is infinite: fix or leave out that line")
     rows = plain_rows(found)
     for line, row in zip(found.index, rows):
         if "by_rank" in row:
@@ -32,7 +32,7 @@ def _times(words, name, line):
         return tuple(float(each) for each in words.split())
     except ValueError:
         raise UsageError(
-            f"{name}, line {line}: by_rank is {words!r}, which it cannot be: mend or leave out that line"
+            f"{name}, line {line}: by_rank is {words!r}, which is not possible: fix or leave out that line"
         ) from None
 
 
@@ -46,10 +46,10 @@ def table_of_json(found, name):
 
 def _row_of_json(row, number, name):
     if not (isinstance(row, dict) and {"size", "time"} <= set(row)):
-        raise UsageError(f"{name}, row {number} has no size and time: mend or leave out that row")
+        raise UsageError(f"{name}, row {number} has no size and time: fix or leave out that row")
     for key, value in row.items():
         if key in COLUMNS and not _fits(value, "times" if key == "by_rank" else COLUMNS[key]):
-            raise UsageError(f"{name}, row {number}: {key} is {value!r}, which it cannot be: mend or leave out that row")
+            raise UsageError(f"{name}, row {number}: {key} is {value!r}, which is not possible: fix or leave out that row")
     return {**row, "by_rank": tuple(row["by_rank"])} if "by_rank" in row else row
 
 
@@ -70,7 +70,7 @@ def _table(rows, attrs, name):
     said = attrs.get("warnings", [])
     if not (isinstance(said, list) and all(isinstance(each, str) for each in said)):
         raise UsageError(
-            f"{name}: its warnings are {said!r}, which they cannot be: expected a list of sentences, mend or leave it out"
+            f"{name}: its warnings are {said!r}, which is not possible: expected a list of sentences, fix or leave it out"
         )
     table = frame(rows, attrs)
     cut = attrs.get("truncated")

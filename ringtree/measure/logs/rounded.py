@@ -49,6 +49,6 @@ def microseconds(word, name, line, what="time"):
     value = number(word)
     if value is None or value < 0:
         raise UsageError(
-            f"{name}, line {line}: the {what} is {str(word)!r}, which is no finite number, 0 or more: mend or leave out that line"
+            f"{name}, line {line}: the {what} is {str(word)!r}, which is not a finite number, 0 or more: fix or leave out that line"
         )
     return value

@@ -96,7 +96,7 @@ def action_of(text) -> tuple[int, str, int]:
     """(stage, kind, micro-batch) from "5B3", as torch writes it, and as a trace of these programs names what is computed."""
     found = re.fullmatch(r"(\d+)([FBIW])(\d+)", text)
     if not found:
-        raise UsageError(f"{text!r} is no action of a pipeline: give stage, F, B, I or W, and micro-batch, such as 5B3")
+        raise UsageError(f"{text!r} is not an action of a pipeline: give stage, F, B, I or W, and micro-batch, such as 5B3")
     stage, kind, i = found.groups()
     return int(stage), kind, int(i)
 

@@ -1,6 +1,6 @@
-// Loaded into the proxy before its own program: which of its connections to servers stay open.
+// Loaded into the proxy before its own program: how many connections an address has, and which of those to servers stay open.
 //
-// Those to Unix sockets, for two seconds more. configurable-http-proxy keeps its connections to TCP ports, but opens one for each
+// Of connections to servers, those to Unix sockets, for two seconds more. configurable-http-proxy keeps its connections to TCP ports, but opens one for each
 // request to a Unix socket. Node then reports EPIPE where the other side has answered and hung up before an empty last write
 // (nodejs/node#40553), and the answer of a request with a body becomes a 503: 55 of 1,600 on two busy cores.
 //
@@ -24,4 +24,26 @@ function asked(options) {
 for (const library of [http, https]) {
   const request = library.request;
   library.request = (options, ...more) => request(asked(options), ...more);
+}
+
+// A request that is sent by halves holds three descriptors, of 65536 here and as many in the hub, until Node ends it after five
+// minutes.
+const most = Number(process.env.RINGTREE_HUB_CONNECTIONS || 2000);
+const open = new Map(); // from each address
+
+function counted(socket) {
+  const address = socket.remoteAddress;
+  if (!address) return; // a Unix socket: the hub itself
+  const now = (open.get(address) || 0) + 1;
+  if (now > most) return socket.destroy();
+  open.set(address, now);
+  socket.once("close", () => {
+    const left = open.get(address) - 1;
+    left ? open.set(address, left) : open.delete(address);
+  });
+}
+
+for (const library of [http, https]) {
+  const create = library.createServer;
+  library.createServer = (...given) => create(...given).on("connection", counted);
 }
