@@ -70,9 +70,11 @@ try:
         mst_gather,
     )
     from ringtree.algorithms.reduce import (
+        bruck_reduce,
         chain_reduce,
         chain_reduce_ahead,
         flat_reduce,
+        greedy_reduce,
         mst_reduce,
         rabenseifner_reduce,
     )
@@ -95,6 +97,7 @@ __all__ = [
     "bruck_all_gather",
     "bruck_all_reduce",
     "bruck_all_to_all",
+    "bruck_reduce",
     "bruck_reduce_scatter",
     "chain_broadcast",
     "chain_broadcast_ahead",
@@ -112,6 +115,7 @@ __all__ = [
     "flat_reduce",
     "flat_scatter",
     "greedy_broadcast",
+    "greedy_reduce",
     "hierarchical_ring_all_reduce",
     "mst_all_reduce",
     "mst_broadcast",

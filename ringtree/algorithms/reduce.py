@@ -5,6 +5,7 @@ it. `op` is called as op(a, b, out=a): torch.add, torch.maximum, torch.mul, … 
 on p ranks over links of α + nβ, with γ to reduce a byte.
 """
 
+from heapq import heappop, heappush
 from itertools import accumulate
 
 import torch
@@ -146,3 +147,76 @@ def chain_reduce_ahead(tensor, dist, root=0, op=torch.add, chunks=8):
             sent.append(dist.isend(part, right))
     for work in sent:
         work.wait()
+
+
+def bruck_reduce(tensor, dist, root=0, op=torch.add):
+    """Reduce-scatter by Bruck's strides, for any number of ranks, then gather the parts over a tree.
+
+    Before: every rank has its own `tensor`. After: `root` has the result in it, the others are left
+    with partial results. Cost: 2⌈lg p⌉α + 2(p−1)/p·nβ + (p−1)/p·nγ where the root keeps the larger
+    half, as root 0 does. Source: Bruck, Ho, Kipnis, Upfal, Weathersby 1997, reversed.
+    """
+    rank, size = dist.get_rank(), dist.get_world_size()
+    shards = tensor.tensor_split(size)
+    cuts = [0, *accumulate(len(shard) for shard in shards)]
+    shards = shards[rank:] + shards[:rank]  # mine first
+    distance = 1 << (size - 1).bit_length()
+    while distance > 1:
+        distance //= 2
+        leaving = shards[distance : 2 * distance]
+        kept = shards[: len(leaving)]
+        outgoing = torch.cat(leaving)
+        incoming = tensor.new_empty(sum(len(shard) for shard in kept))
+        for work in dist.batch_isend_irecv([
+            dist.P2POp(dist.isend, outgoing, (rank + distance) % size),
+            dist.P2POp(dist.irecv, incoming, (rank - distance) % size),
+        ]):
+            work.wait()
+        for shard, part in zip(kept, incoming.split([len(shard) for shard in kept])):
+            op(shard, part, out=shard)
+    first, end, edges = 0, size, []
+    while end - first > 1:
+        middle = (first + end + 1) // 2
+        partner = middle if root < middle else first
+        begin, stop = (middle, end) if root < middle else (first, middle)
+        edges.append((root, partner, tensor[cuts[begin] : cuts[stop]]))
+        if rank < middle:
+            end, root = middle, min(root, partner)
+        else:
+            first, root = middle, max(root, partner)
+    for root, partner, half in reversed(edges):
+        if rank == partner:
+            dist.send(half, root)
+        if rank == root:
+            dist.recv(half, partner)
+
+
+def greedy_reduce(tensor, dist, root=0, op=torch.add, latency=4):
+    """The greedy broadcast, walked from its leaves to the root: a rank posts the receives of all its
+    children at once, adds what they send, and then sends the sum up.
+
+    latency: how many messages a port takes in until the first of them has arrived,
+    (α + nβ)/(g + nβ) rounded.
+
+    Before: every rank has its own `tensor`. After: `root` has the result in it, the others are left
+    with partial results. Cost: that of the greedy broadcast and the adding, which waits for nothing
+    but the messages. Source: Karp, Sahay, Santos, Schauser 1993.
+    """
+    size = dist.get_world_size()
+    place = (dist.get_rank() - root) % size
+    ready, parent, children = [(0, 0)], None, []
+    for other in range(1, size):
+        start, sender = heappop(ready)
+        heappush(ready, (start + 1, sender))
+        heappush(ready, (start + latency, other))
+        if sender == place:
+            children.append(other)
+        if other == place:
+            parent = sender
+    received = [torch.empty_like(tensor) for _ in children]
+    coming = [dist.irecv(part, (child + root) % size) for part, child in zip(received, children)]
+    for part, work in reversed([*zip(received, coming)]):  # the last to hear is the first to send
+        work.wait()
+        op(tensor, part, out=tensor)
+    if parent is not None:
+        dist.send(tensor, (parent + root) % size)

@@ -171,16 +171,18 @@ def greedy_time(steps, size, machine, gamma, options):
 def chain_ahead_time(steps, size, machine, gamma, options):
     """Each rank passes a chunk on as soon as it has come, been reduced, and the port out is free."""
     chunks, reduces = options["chunks"], steps[0][1] if steps else False
-    hops, length = {}, {}
-    for step, (messages, _) in enumerate(steps):
+    hops: dict[int, int] = {}
+    lengths: dict[int, list[int]] = {}
+    for messages, _ in steps:
         for src, dst, nbytes in messages:
-            hops[src], length[src, step] = dst, nbytes
+            hops[src] = dst
+            lengths.setdefault(src, []).append(nbytes)
     src = next((rank for rank in hops if rank not in hops.values()), None)
     came, last = [0.0] * chunks, 0.0
     while src in hops:
         dst, free, now, arrived = hops[src], 0.0, 0.0, []
         link = machine.link(src, dst)
-        for ready, nbytes in zip(came, [nbytes for (rank, _), nbytes in sorted(length.items()) if rank == src]):
+        for ready, nbytes in zip(came, lengths[src]):
             start = max(ready, free)
             free = start + (link.gap + nbytes * link.beta)
             now = max(now, start + (link.alpha + nbytes * link.beta)) + (nbytes * gamma if reduces else 0.0)
@@ -261,6 +263,16 @@ def rabenseifner_reduce(p, n, itemsize, options):
             False,
         )
     yield [(even, odd, n) for even, odd in helped if odd == options["root"]], False
+
+
+def bruck_reduce(p, n, itemsize, options):
+    yield from bruck_reduce_scatter(p, n, itemsize, options)
+    yield from up(p, options["root"], scatter_lengths(p, n, itemsize))
+
+
+def greedy_reduce(p, n, itemsize, options):
+    for messages, _ in reversed(list(greedy_broadcast(p, n, itemsize, options))):
+        yield [(dst, src, nbytes) for src, dst, nbytes in messages], True
 
 
 def rings_through_nodes(p, r):
