@@ -91,8 +91,13 @@ def words(cells):
 
 
 def shown(cells):
-    """The code cells that are not folded."""
+    """The code cells that are not folded: of which code, output or both stand on the page."""
     return [cell for cell in cells if cell.cell_type == "code" and "hide-cell" not in cell.metadata.get("tags", ())]
+
+
+def read(cells):
+    """The code cells whose code stands on the page. That of most pictures is folded."""
+    return [cell for cell in shown(cells) if "hide-input" not in cell.metadata.get("tags", ())]
 
 
 def path_of(stop):
@@ -178,7 +183,7 @@ def first_uses():
     found = {}
     for number, path in chapters().items():
         if has_core(path):
-            for name, place in core_names.used(shown(core(path))).items():
+            for name, place in core_names.used(read(core(path))).items():
                 found.setdefault(name, (place, number))
     return found
 

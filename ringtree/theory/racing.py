@@ -14,7 +14,7 @@ from ringtree import collectives
 from ringtree.cost import Link, Machine
 from ringtree.errors import UsageError
 from ringtree.given import a, number, several, takes, whole
-from ringtree.theory.costs import cost_of, is_laid
+from ringtree.theory.costs import is_laid, seconds_of
 from ringtree.theory.table import ALGORITHMS
 from ringtree.units import binary_text, seconds_text
 
@@ -182,7 +182,7 @@ def _time(row, ranks, size, machine, gamma, itemsize, options):
         count += len(messages)
         if count > MOST_MESSAGES:
             raise _TooMany
-    return cost_of(row.name, ranks, size, machine, gamma=gamma, itemsize=itemsize, **options).time
+    return seconds_of(row, ranks, size, machine, gamma, itemsize, options)
 
 
 def _named(name, options):

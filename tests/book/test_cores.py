@@ -7,7 +7,7 @@ import pytest
 import routes
 
 # Chapters that have no core yet. The list only gets shorter.
-WITHOUT = {f"{number:02}" for number in range(1, 26)} - {"01", "02", "03", "06"}
+WITHOUT = {f"{number:02}" for number in range(1, 26)} - {"01", "02", "03", "04", "06", "09", "10", "13"}
 MOST_WORDS, MOST_CELLS, LEAST_GUESSES, MOST_NAMES = 1200, 15, 3, 80
 CORES = {number: path for number, path in routes.chapters().items() if routes.has_core(path) and number != "00"}
 
@@ -42,7 +42,7 @@ def test_further_says_for_whom_it_is(number):
 
 
 def test_the_first_cores_ask_for_few_names():
-    asked = set().union(*(core_names.used(routes.shown(routes.core(CORES[number]))) for number in CORES if number <= "05"))
+    asked = set().union(*(core_names.used(routes.read(routes.core(CORES[number]))) for number in CORES if number <= "05"))
     assert len(asked) <= 25, sorted(asked)
 
 
