@@ -70,7 +70,7 @@ ALL_REDUCES = [
         "α + (p−2)g + (p−1)n(β + γ)",
         F.direct_form(1, F.others, F.others),
         F.always,
-        "nccl2025symmetric",
+        "nvidia2025nccl",
     ),
     Algorithm(
         "all_reduce",
@@ -79,7 +79,7 @@ ALL_REDUCES = [
         "2α + 2(p−2)g + 2(p−1)/p·nβ + (p−1)/p·nγ",
         F.direct_form(2, F.twice_part, F.part),
         F.p_divides_n,
-        "nccl2025symmetric",
+        "nvidia2025nccl",
     ),
     Algorithm(
         "all_reduce",
@@ -173,7 +173,7 @@ ALL_REDUCES = [
         "2α + 2(r−2)g + 2(r−1)/r·nβ inside + 2α + 2(N−2)g + 2(N−1)/N·n/r·β between + (p−1)/p·nγ",
         F.two_level_direct_form(F.direct_form(2, F.twice_part, F.part)),
         F.p_divides_n,
-        "nccl2025symmetric",
+        "nvidia2025nccl",
     ),
     Algorithm(
         "all_reduce",
@@ -182,7 +182,7 @@ ALL_REDUCES = [
         "2α + 2(r−2)g + 2(r−1)/r·nβ inside + α + (N−2)g + (N−1)n/r·β between + ((r−1)/r + (N−1)/r)nγ",
         F.two_level_direct_form(F.direct_form(1, F.others, F.others)),
         F.p_divides_n,
-        "nccl2025symmetric",
+        "nvidia2025nccl",
     ),
     Algorithm(
         "all_reduce",

@@ -174,7 +174,7 @@ ROWS = [
         "α + (p−2)g + (p−1)/p·nβ",
         F.direct_form(1, F.part),
         F.p_divides_n,
-        "alexandrov1995",
+        "alexandrov1995loggp",
     ),
     Algorithm(
         "gather",
@@ -201,7 +201,7 @@ ROWS = [
         "α + (p−2)g + (p−1)/p·nβ",
         F.direct_form(1, F.part),
         F.p_divides_n,
-        "alexandrov1995",
+        "alexandrov1995loggp",
     ),
     Algorithm(
         "all_gather",
@@ -238,7 +238,7 @@ ROWS = [
         "α + (p−2)g + (p−1)/p·nβ",
         F.direct_form(1, F.part),
         F.p_divides_n,
-        "alexandrov1995",
+        "alexandrov1995loggp",
     ),
     Algorithm(
         "all_gather",
@@ -284,7 +284,7 @@ ROWS = [
         "α + (p−2)g + (p−1)/p·n(β + γ)",
         F.direct_form(1, F.part, F.part),
         F.p_divides_n,
-        "alexandrov1995",
+        "alexandrov1995loggp",
     ),
     Algorithm(
         "reduce_scatter",
