@@ -6,7 +6,7 @@ import pytest
 import routes
 
 # Chapters that have no core yet. The list only gets shorter.
-WITHOUT = {f"{number:02}" for number in range(1, 26)} - {"01", "02", "03", "04"}
+WITHOUT = {f"{number:02}" for number in range(1, 26)} - {"01", "02", "03", "04", "12"}
 MOST_WORDS, MOST_CELLS, LEAST_GUESSES = 1200, 15, 3
 CORES = {number: path for number, path in routes.chapters().items() if any(map(routes.is_further, routes.notebook(path).cells))}
 
