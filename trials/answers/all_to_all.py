@@ -115,7 +115,7 @@ PARTNERS = (
 )
 
 RIGHT = {
-    "exchange": {"count and block in turn": EXCHANGE},
+    "exchange": {"count and block in turn": EXCHANGE, "all counts at once, then all blocks": AT_ONCE},
     "to_experts": {"first choices, then second choices": EXPERTS},
     "transpose": {"to the left": PAIRWISE},
 }
@@ -140,7 +140,6 @@ WRONG = {
             ),
             "Not yet within the target: on 2 ranks, .* through the busier port",
         ),
-        "all at once, and rank 0 first": (AT_ONCE, "Not yet at the bound: .* rounds, where"),
         "everything to everybody": (
             EXCHANGE.replace(
                 "        swap(dist, torch.tensor([counts[to]]), to, number, source)\n",
