@@ -354,9 +354,7 @@ def _added_then_overwritten(x, dist):
     for adds in (True, False):
         mine = chunks[(rank - 1) % size]
         got = torch.empty_like(mine) if adds else mine
-        for work in dist.batch_isend_irecv(
-            [dist.P2POp(dist.isend, chunks[rank], right), dist.P2POp(dist.irecv, got, left)]
-        ):
+        for work in dist.batch_isend_irecv([dist.P2POp(dist.isend, chunks[rank], right), dist.P2POp(dist.irecv, got, left)]):
             work.wait()
         if adds:
             mine += got
