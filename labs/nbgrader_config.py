@@ -21,6 +21,10 @@ c.GenerateAssignment.preprocessors.prepend([TagRemovePreprocessor])
 c.TagRemovePreprocessor.enabled = True
 c.TagRemovePreprocessor.remove_cell_tags = {"solution"}
 
+# Learners try a changed line in a given cell: JupyterLab would ignore what they type there, without a word. Restore puts the
+# given cells back before anything is marked.
+c.LockCells.lock_readonly_cells = False
+
 # A check knows a function that is not yet written by what it raises.
 c.ClearSolutions.code_stub = {"python": "# your code here\nraise NotImplementedError"}
 c.ClearSolutions.begin_solution_delimeter = "### BEGIN SOLUTION"

@@ -41,7 +41,7 @@ def in_a_line(ranks: int = 4, running: int = 0) -> str:
     if bad:
         more = f" ({len(bad) - 1} more: run `python -m ringtree.doctor` in a terminal)" if len(bad) > 1 else ""
         return f"This machine: {bad[0].topic}: {bad[0].seen}. What to do: {bad[0].do}{more}"
-    return f"This machine: nothing is in the way of {count_text(ranks, 'rank')}."
+    return f"This machine: ready for {count_text(ranks, 'rank')}."
 
 
 def worst(found) -> str:

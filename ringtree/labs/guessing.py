@@ -50,7 +50,7 @@ class Guess:
         best, low, high = self.numbers
         holds = bool(low <= found <= high)
         print(f"{self.what}: you guessed {best:g}, between {low:g} and {high:g}; it is {found:g}{_off(best, found)}.")
-        print("Your interval holds it." if holds else "Your interval does not hold it.")
+        print("Your interval contains it." if holds else "Your interval does not contain it.")
         with (
             contextlib.suppress(OSError),
             open(FILE, "a", encoding="utf-8") as file,
@@ -79,6 +79,6 @@ def guesses(folder=".") -> None:
                 last[str(entry["what"])] = bool(entry["holds"])
     if last:
         held = sum(last.values())
-        print(f"{held} of your {len(last)} intervals hold their number. Nine of ten is what they were meant to.")
+        print(f"{held} of {len(last)} intervals contained the measured value; aim for 9 in 10.")
         if held < 0.7 * len(last):
             print("You are surer than you can be: make them wider.")

@@ -6,6 +6,7 @@ import importlib
 import inspect
 import io
 import pkgutil
+import re
 import sys
 import threading
 from html import escape
@@ -318,6 +319,16 @@ class _Folded:
 
     def _repr_html_(self):
         return "".join(
-            f"<details><summary>Hint {number}</summary><pre style='white-space: pre-wrap'>{escape(hint)}</pre></details>"
+            f'<details><summary style="{TRIANGLE}">Hint {number}</summary><p style="white-space: pre-line">{_with_code(hint)}</p>'
+            "</details>"
             for number, hint in enumerate(self.hints, 1)
         )
+
+
+# JupyterLab's Markdown extension hides the triangle of all summaries; revert is the browser's own.
+TRIANGLE = "display: revert; list-style: revert; cursor: pointer"
+
+
+def _with_code(text) -> str:
+    """Return a text as HTML: what stands between backticks is code, which no line breaks inside."""
+    return re.sub(r"`([^`]+)`", r'<code style="white-space: nowrap">\1</code>', escape(text))

@@ -111,7 +111,7 @@ def follow(program, inputs: Sequence, machine: Link | Machine = Link(1.0, 0.0), 
     none does, a matrix is cut by its rows, and another tensor into as many parts as there are ranks; a
     tensor in a list is one chunk.
 
-    What a rank had at first and neither sends nor keeps does not count: a buffer made for a
+    What a rank had at first and neither sends nor adds to nor keeps does not count: a buffer made for a
     result is empty until something comes, and so is one of zeros that never leaves its rank.
     Numbers that the program makes itself, such as a count, are nobody's and do not show.
 
@@ -307,7 +307,7 @@ def _zeros(inputs, cells) -> set[tuple[int, int]]:
 
 
 def _without_what_never_counts(start, sent, changes, zeros, columns, hidden):
-    """What a rank had at first, never sent and did not keep (or had as zeros) is nothing.
+    """What a rank had at first, never sent, never added to and did not keep (or had as zeros) is nothing.
 
     It keeps what is in its tensors in the end, those that are hidden left out. A copy in a tensor of the program's own says
     nothing by itself: where something else is written there later, it was only room.
@@ -322,6 +322,8 @@ def _without_what_never_counts(start, sent, changes, zeros, columns, hidden):
             elsewhere |= {origin[:2] for origin in content if origin[:2] != (rank, number)}
         else:
             elsewhere |= {origin[:2] for origin in content if origin[0] != rank}
+        if len(content) > 1:  # a sum, even one that is overwritten later: each of its parts was there
+            elsewhere |= {origin[:2] for origin in content} - zeros
     for (_, number), content in last.items():
         if number >= arguments:
             elsewhere |= {origin[:2] for origin in content} - zeros

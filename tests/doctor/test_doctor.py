@@ -280,7 +280,7 @@ def test_it_looks_at_everything_and_this_machine_can_run_the_suite():
 
 def test_one_line(monkeypatch):
     monkeypatch.setattr(looking, "look", lambda ranks, **_: [fine("a", "well"), note("b", "so-so", "look")])
-    assert doctor.in_a_line(2) == "This machine: nothing is in the way of 2 ranks."
+    assert doctor.in_a_line(2) == "This machine: ready for 2 ranks."
     monkeypatch.setattr(looking, "look", lambda ranks, **_: [wrong("b", "bad", "mend it"), wrong("c", "bad", "mend it too")])
     told = "This machine: b: bad. What to do: mend it (1 more: run `python -m ringtree.doctor` in a terminal)"
     assert doctor.in_a_line() == told

@@ -11,7 +11,7 @@ from ringtree.errors import UsageError
 from ringtree.labs import CheckFailed, marks
 from ringtree.labs.comparing import factor, factor_text, given_text
 from ringtree.labs.judging import judge, program_of
-from ringtree.labs.lab import Lab, _picture, module_of
+from ringtree.labs.lab import Lab, _Folded, _picture, module_of
 
 EVERY = {
     "not divided, by the group": ("ranks-and-groups", "group_mean", "the sum"),
@@ -289,3 +289,9 @@ def test_in_a_notebook_the_sentence_stands_above_the_picture(tmp_path):
         assert answer.error == "CheckFailed" and answer.order == ["error", "display_data"]
         assert answer.shown[0].startswith("Figure: Your program, on 3 ranks")
         assert live.run("None").order == []  # it is drawn once
+
+
+def test_hints_look_clickable_and_their_code_is_code():
+    page = _Folded("shift", ("Put `mine += got` in the < blank.",))._repr_html_()
+    assert "list-style: revert" in page and "`" not in page
+    assert re.search(r"<code[^>]*nowrap[^>]*>mine \+= got</code> in the &lt; blank", page)

@@ -17,11 +17,11 @@ def test_without_a_guess_nothing_is_printed_or_kept(tmp_path, monkeypatch, capsy
 @pytest.mark.parametrize(
     ("numbers", "found", "said"),
     [
-        ((30, 20, 40), 27.4, "guessed 30, between 20 and 40; it is 27.4, 1.1 times as little.\nYour interval holds it."),
-        ((10, 5, 20), 27.4, "it is 27.4, 2.7 times as much.\nYour interval does not hold it."),
-        ((6, 6, 6), 6, "it is 6, exactly.\nYour interval holds it."),
-        ((100, 90, 110), 102, "it is 102, and you are within 5 %.\nYour interval holds it."),
-        ((0, -1, 1), 5, "it is 5.\nYour interval does not hold it."),
+        ((30, 20, 40), 27.4, "guessed 30, between 20 and 40; it is 27.4, 1.1 times as little.\nYour interval contains it."),
+        ((10, 5, 20), 27.4, "it is 27.4, 2.7 times as much.\nYour interval does not contain it."),
+        ((6, 6, 6), 6, "it is 6, exactly.\nYour interval contains it."),
+        ((100, 90, 110), 102, "it is 102, and you are within 5 %.\nYour interval contains it."),
+        ((0, -1, 1), 5, "it is 5.\nYour interval does not contain it."),
     ],
 )
 def test_a_guess_is_held_against_what_was_found(tmp_path, monkeypatch, capsys, numbers, found, said):
@@ -40,7 +40,7 @@ def test_guesses_counts_the_last_of_each(tmp_path, monkeypatch, capsys):
     capsys.readouterr()
     labs.guesses()
     said = capsys.readouterr().out
-    assert said.startswith("2 of your 3 intervals hold their number.") and "wider" in said
+    assert said.startswith("2 of 3 intervals contained the measured value") and "wider" in said
 
 
 @pytest.mark.parametrize(

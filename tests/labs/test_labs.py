@@ -479,7 +479,8 @@ def test_release_tells_no_solution(path):
             assert cell.outputs == [] and cell.execution_count is None
             about = cell.metadata["nbgrader"]
             assert about["checksum"] == compute_checksum(cell)
-            assert cell.metadata["deletable"] is False and cell.metadata.get("editable", True) is about["solution"]
+            assert cell.metadata.get("editable", True) is not about["grade"], f"{cell.id}: learners could not try a change here"
+            assert cell.metadata.get("deletable", True) is not (about["solution"] or about["grade"])
     nbformat.validate(told)
 
 

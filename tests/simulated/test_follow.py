@@ -344,3 +344,25 @@ def test_messages_may_be_left_out_and_what_they_changed_stays():
     assert len(followed.trace) > 1 == len(own.trace) == len(own.sent)
     assert own.end == followed.end
     assert len(own.without(lambda message: True).trace) == 0
+
+
+def _added_then_overwritten(x, dist):
+    total = x.clone()
+    rank, size = dist.get_rank(), dist.get_world_size()
+    right, left = (rank + 1) % size, (rank - 1) % size
+    chunks = total.tensor_split(size)
+    for adds in (True, False):
+        mine = chunks[(rank - 1) % size]
+        got = torch.empty_like(mine) if adds else mine
+        for work in dist.batch_isend_irecv([dist.P2POp(dist.isend, chunks[rank], right), dist.P2POp(dist.irecv, got, left)]):
+            work.wait()
+        if adds:
+            mine += got
+    return total
+
+
+def test_a_sum_that_is_overwritten_later_shows_both_its_parts():
+    followed = follow(_added_then_overwritten, [torch.ones(2)] * 2)
+    assert followed.start == ((((0, 0, 1),), ((0, 1, 1),)), (((1, 0, 1),), ((1, 1, 1),)))
+    assert (0, 1, ((0, 1, 1), (1, 1, 1))) in [change for changes in followed.changes for change in changes]
+    assert followed.end[0][1] == ((1, 1, 1),)
