@@ -277,7 +277,7 @@ def test_pages_and_figures_use_the_same_colour_for_a_rank():
 
     sheet = (ROOT / "book" / "_static" / "book.css").read_text()
     assert re.findall(r"--rank-\d: (#[0-9a-f]{6});", sheet) == list(RANK_COLOURS)
-    for logo in ("logo-light.svg", "logo-dark.svg"):
+    for logo in ("logo-light.svg", "logo-dark.svg", "rank-key.svg"):
         assert re.findall(r'fill="(#[0-9a-f]{6})"', (ROOT / "book" / "_static" / logo).read_text()) == list(RANK_COLOURS)
 
 
