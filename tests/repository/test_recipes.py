@@ -88,17 +88,17 @@ ONE_TEST = """
 import sys
 sys.path[:0] = ["tests", "tests/algorithms"]
 import test_algorithms
-test_algorithms.test_outputs_are_the_definition_and_the_cost_is_the_formula("direct_all_gather", 4)
+test_algorithms.test_outputs_are_the_definition_and_the_cost_is_the_formula("pairwise_all_gather", 4)
 """
 
 
 def test_an_algorithm_is_a_function_its_name_and_a_row_and_a_wrong_row_is_found_out(tree):
     follow(tree, "An algorithm")
     assert len(blocks_of("An algorithm")) == 4
-    told = run(tree, *PYTEST, "tests/algorithms/test_algorithms.py", "-k", "direct_all_gather")
+    told = run(tree, *PYTEST, "tests/algorithms/test_algorithms.py", "-k", "pairwise_all_gather")
     assert int(re.search(r"(\d+) passed", told)[1]) > 20
     run(tree, "-c", ONE_TEST)
-    table = tree / "ringtree" / "theory" / "table.py"
+    table = tree / "ringtree" / "theory" / "rows.py"
     table.write_text(
         table.read_text().replace("for step in range(1, p)\n        ),\n", "for step in range(2, p)\n        ),\n", 1)
     )
