@@ -39,13 +39,6 @@ def message_wait(sends, peer, what_it_does=""):
     return f"waits to {verb} any rank" if peer is None else f"waits to {verb} rank {peer}{what_it_does}"
 
 
-def collective_wait(call, absent, what_they_do=""):
-    """`waits in all_reduce for ranks 1 and 2, which have finished`; what_they_do: as said of one rank."""
-    if len(absent) > 1:
-        what_they_do = what_they_do.replace("which has", "which have").replace("which waits", "which wait")
-    return f"waits in {call} for {name_ranks(absent)}{what_they_do}"
-
-
 def describe_place(steps):
     """`line 4: dist.recv(t, src=0)`, with the function it is in where that is not the cell itself.
 

@@ -24,16 +24,6 @@ class Group:
     among_members: bool = False  # made by its members alone, with use_local_synchronization
 
 
-@dataclass(frozen=True)
-class Inside:
-    """A collective in which a rank waits: what it asked for, of which ranks, and which of the group's calls it is, from 1 on."""
-
-    asked: calls.Asked
-    ranks: tuple
-    group: int
-    count: int
-
-
 class SimulatedDist(Speaks):
     """Speaks like `torch.distributed`, on a virtual clock; made by `simulate`, one for each rank.
 
@@ -111,7 +101,6 @@ class SimulatedDist(Speaks):
         number = 0 if group is None else group.number
         if self._called is None:
             self._streams, self._called = Streams(rank), Counter()
-            rank.called = self._called
         self._same_for_all(number, asked, place)
         run = partial(_as_torch_does, asked.run) if self._graphs else asked.run
         algorithm = self._through_each_card(algorithm, ranks)
@@ -120,9 +109,7 @@ class SimulatedDist(Speaks):
             work = CollectiveWork(stream, asked, ranks, partial(run, algorithm, self._among(group, mine, ranks, stream)), place)
             return work if asked.async_op else work.wait() and None
         began = rank.now
-        rank.inside = Inside(asked, ranks, number, self._called[number])
         run(algorithm, self._among(group, mine, ranks, rank))
-        rank.inside = None
         rank.clock.notes.called(rank.number, asked, ranks, began, began, rank.now, False)
         return None
 

@@ -8,7 +8,7 @@ import traceback
 from ringtree.collectives import call_names
 from ringtree.errors import UsageError
 from ringtree.speaks import no_other_rank
-from ringtree.waits import collective_wait, describe_circle, describe_place, message_wait, name_ranks
+from ringtree.waits import describe_circle, describe_place, message_wait, name_ranks
 
 HERE = os.path.dirname(__file__)
 GROUND = os.path.dirname(HERE)  # the files in it, not those in its rooms
@@ -16,7 +16,6 @@ COMPUTING = os.path.join(os.path.dirname(HERE), "computing.py")
 STANDARD = os.path.dirname(os.__file__) + os.sep
 CHECKING = os.path.join(os.path.dirname(HERE), "labs")  # what calls a learner's function is no part of it
 SPEAKS = os.path.join(os.path.dirname(HERE), "speaks.py")
-DIST = os.path.join(HERE, "dist.py")
 NOT_THEIRS = HERE, CHECKING, *(os.path.join(CHECKING, each) for each in ("marking", "harnesses"))
 
 
@@ -50,8 +49,6 @@ def program_steps(frame):
     places = []
     # Nothing here may wait, not even for a file: the program would run on, and a frame that it leaves has no caller.
     while frame:
-        if frame.f_code.co_name == "_call" and frame.f_code.co_filename == DIST:
-            places.clear()  # the algorithm of a collective is ours
         places.append((frame.f_code, frame.f_lineno))
         frame = frame.f_back
     return [
@@ -96,17 +93,11 @@ def deadlock(ranks, streams):
     """Of all `ranks`, and the streams beside them, some wait for ever."""
     beside = {stream.number: stream for stream in streams if stream.current is not None}
     stuck = [rank for rank in ranks if not rank.greenlet.dead or rank.number in beside]
-    absent = {rank.number: _absent(rank, ranks) for rank in stuck}
-    waits = {rank.number: (absent[rank.number] or [_held_by(rank, beside).peer])[0] for rank in stuck}
+    waits = {rank.number: _held_by(rank, beside).peer for rank in stuck}
     lines = ["deadlock." if len(stuck) == len(ranks) else f"deadlock: {name_ranks(waits)} can never finish."]
     for rank in stuck:
         work = _held_by(rank, beside)
-        if missing := absent[rank.number]:
-            what = {_what_it_does(ranks[each], waits) for each in missing}
-            message = collective_wait(rank.inside.asked.function, missing, what.pop() if len(what) == 1 else "")
-        else:
-            what = "" if work.peer is None else _what_it_does(ranks[work.peer], waits)
-            message = message_wait(work.sends, work.peer, what)
+        message = message_wait(work.sends, work.peer, "" if work.peer in waits else ", which has finished")
         if rank.number in beside and (rank.greenlet.dead or work is not rank.waiting):
             lines.append(f"rank {rank.number} {_beside(rank, beside[rank.number], message)}")
         else:
@@ -114,20 +105,6 @@ def deadlock(ranks, streams):
     if circle := describe_circle(waits):
         lines.append(circle)
     return Deadlock("\n  ".join(lines), waits)
-
-
-def _absent(rank, ranks):
-    """The ranks that have not called the collective in which this rank waits; none where it waits in no collective."""
-    if rank.inside is None:
-        return []
-    group, count = rank.inside.group, rank.inside.count
-    return [each for each in rank.inside.ranks if (ranks[each].called or {}).get(group, 0) < count]
-
-
-def _what_it_does(rank, waits):
-    if rank.number not in waits:
-        return ", which has finished"
-    return f", which waits in {rank.inside.asked.function}" if rank.inside else ""
 
 
 def _held_by(rank, beside):
@@ -206,14 +183,6 @@ def touched(work, written, is_written):
     return ProgramError(
         f"rank {rank} {verb} the buffer for a message from rank {work.peer} "
         f"that may not have arrived  [{_here()}]: wait() for it first  [{_at(work)}]"
-    )
-
-
-def both_ways(work):
-    """One batch sends from memory into which it also receives."""
-    return ProgramError(
-        f"rank {work.rank.number} sends and receives the same chunk in one batch  [{_at(work)}]: "
-        "give the send and the receive memory of their own"
     )
 
 

@@ -143,7 +143,7 @@ class Messages:
             self.clock.advance(rank, rank.now)  # it may have computed: earlier ranks go first
             work.posted = rank.now
         if self.guard is not None:
-            self.guard.used(work.tensor, not work.sends, work)  # what has not come yet cannot be sent on
+            self.guard.used(work.tensor, not work.sends)  # what has not come yet cannot be sent on
             rank.in_flight[work] = True
 
     def _meet(self, first, work, channel):

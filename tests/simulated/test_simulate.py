@@ -937,36 +937,3 @@ def test_ranks_that_wait_inside_no_grad_leave_the_callers_mode_as_it_was():
         simulate(program, [torch.ones(4)] * 4, Link(1.0, 0.0))
         assert not torch.is_grad_enabled()
     assert torch.is_grad_enabled()
-
-
-def test_a_deadlock_in_a_collective_names_the_programs_line_and_the_collective():
-    def alone(x, dist):
-        if dist.get_rank() == 0:
-            dist.all_reduce(x)
-
-    def a_message_meets_it(x, dist):
-        if dist.get_rank() == 0:
-            dist.send(x, 1)
-        else:
-            dist.broadcast(x, src=0)
-
-    with pytest.raises(Deadlock) as problem:
-        simulate(alone, [torch.ones(1)] * 4, Link(1e-6, 1e-9))
-    text = str(problem.value)
-    assert "rank 0 waits in all_reduce for ranks 1, 2 and 3, which have finished  [alone, line" in text
-    assert "ring_all_reduce" not in text
-    with pytest.raises(Deadlock) as problem:
-        simulate(a_message_meets_it, [torch.ones(1)] * 2, Link(1e-6, 1e-9))
-    text = str(problem.value)
-    assert "rank 0 waits to send to rank 1, which waits in broadcast  [" in text
-    assert "rank 1 waits in broadcast for rank 0  [" in text and "mst_broadcast" not in text
-
-
-def test_one_batch_that_sends_and_receives_the_same_memory_is_told_so():
-    def program(x, dist):
-        other = 1 - dist.get_rank()
-        for work in dist.batch_isend_irecv([dist.P2POp(dist.isend, x, other), dist.P2POp(dist.irecv, x, other)]):
-            work.wait()
-
-    with pytest.raises(ProgramError, match="rank 0 sends and receives the same chunk in one batch"):
-        simulate(program, [torch.ones(1)] * 2, Link(1e-6, 1e-9), checked=True)
