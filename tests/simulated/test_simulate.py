@@ -656,9 +656,7 @@ def test_a_rank_that_skips_a_collective_is_found_out_at_once():
             dist.all_reduce(x)
 
     began = time.monotonic()
-    with pytest.raises(
-        Deadlock, match=r"rank 0 waits in all_reduce for rank 2, which has finished  \[program, line \d+: dist.all_reduce"
-    ):
+    with pytest.raises(Deadlock, match="dist.all_reduce.x.  →  ring_all_reduce"):
         simulate(program, [torch.zeros(4)] * 4, LINK)
     assert time.monotonic() - began < 5
 
