@@ -11,7 +11,7 @@ from ringtree.errors import UsageError
 from ringtree.labs import CheckFailed, marks
 from ringtree.labs.comparing import factor, factor_text, given_text
 from ringtree.labs.judging import judge, program_of
-from ringtree.labs.lab import Lab, _picture, module_of
+from ringtree.labs.lab import Lab, _Folded, _picture, module_of
 
 EVERY = {
     "not divided, by the group": ("ranks-and-groups", "group_mean", "the sum"),

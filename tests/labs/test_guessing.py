@@ -40,7 +40,7 @@ def test_guesses_counts_the_last_of_each(tmp_path, monkeypatch, capsys):
     capsys.readouterr()
     labs.guesses()
     said = capsys.readouterr().out
-    assert said.startswith("2 of your 3 intervals hold their number.") and "wider" in said
+    assert said.startswith("2 of 3 intervals contained the measured value") and "wider" in said
 
 
 @pytest.mark.parametrize(
