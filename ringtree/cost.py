@@ -57,9 +57,9 @@ class Link:
     @staticmethod
     def _check(nbytes):
         if isinstance(nbytes, (str, list, tuple)) or nbytes is None:
-            raise UsageError(f"Link.time got {nbytes!r}: give a number of bytes, or a NumPy array of them")
+            raise UsageError(f"a Link got {nbytes!r} bytes: give a number, or a NumPy array of numbers")
         if not (nbytes >= 0 if _is_number(nbytes) else (nbytes >= 0).all()):
-            raise UsageError(f"Link.time got nbytes={nbytes!r}: a message has 0 bytes or more")
+            raise UsageError(f"a Link got nbytes={nbytes!r}: a message has 0 bytes or more")
 
     @property
     def is_textbook(self) -> bool:

@@ -74,21 +74,7 @@ def scatter_all_gather_broadcast(tensor, dist, root=0):
     """
     rank, size = dist.get_rank(), dist.get_world_size()
     shards = tensor.tensor_split(size)
-    cuts = [0, *accumulate(len(shard) for shard in shards)]
-    first, end = 0, size
-    while end - first > 1:
-        middle = (first + end + 1) // 2
-        partner = middle if root < middle else first
-        begin, stop = (middle, end) if root < middle else (first, middle)
-        half = tensor[cuts[begin] : cuts[stop]]
-        if rank == root:
-            dist.send(half, partner)
-        if rank == partner:
-            dist.recv(half, root)
-        if rank < middle:
-            end, root = middle, min(root, partner)
-        else:
-            first, root = middle, max(root, partner)
+    _scatter(tensor, dist, root)
     for step in range(size - 1):
         for work in dist.batch_isend_irecv([
             dist.P2POp(dist.isend, shards[(rank - step) % size], (rank + 1) % size),
@@ -106,21 +92,7 @@ def scatter_bruck_broadcast(tensor, dist, root=0):
     """
     rank, size = dist.get_rank(), dist.get_world_size()
     shards = tensor.tensor_split(size)
-    cuts = [0, *accumulate(len(shard) for shard in shards)]
-    first, end = 0, size
-    while end - first > 1:
-        middle = (first + end + 1) // 2
-        partner = middle if root < middle else first
-        begin, stop = (middle, end) if root < middle else (first, middle)
-        half = tensor[cuts[begin] : cuts[stop]]
-        if rank == root:
-            dist.send(half, partner)
-        if rank == partner:
-            dist.recv(half, root)
-        if rank < middle:
-            end, root = middle, min(root, partner)
-        else:
-            first, root = middle, max(root, partner)
+    _scatter(tensor, dist, root)
     shards, distance = shards[rank:] + shards[:rank], 1  # mine first
     while distance < size:
         leaving = shards[: min(distance, size - distance)]
@@ -184,3 +156,23 @@ def chain_broadcast_ahead(tensor, dist, root=0, chunks=8):
             sent.append(dist.isend(part, right))
     for work in sent:
         work.wait()
+
+
+def _scatter(tensor, dist, root):
+    """Over a tree: each rank gets its shard, and some get more on the way."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    cuts = [0, *accumulate(len(shard) for shard in tensor.tensor_split(size))]
+    first, end = 0, size
+    while end - first > 1:
+        middle = (first + end + 1) // 2
+        partner = middle if root < middle else first
+        begin, stop = (middle, end) if root < middle else (first, middle)
+        half = tensor[cuts[begin] : cuts[stop]]
+        if rank == root:
+            dist.send(half, partner)
+        if rank == partner:
+            dist.recv(half, root)
+        if rank < middle:
+            end, root = middle, min(root, partner)
+        else:
+            first, root = middle, max(root, partner)

@@ -27,10 +27,10 @@ class Group:
 class SimulatedDist(Speaks):
     """Speaks like `torch.distributed`, on a virtual clock; made by `simulate`, one for each rank.
 
-    Collectives run a named algorithm of `ringtree.algorithms`, so that their cost is known:
-    see `algorithm_of`; a ring goes once through each network card where nodes have several. What torch refuses with any backend is refused, for its reason. Where backends differ, tensors with
-    gaps and lengths that cannot be shared out are refused as by NCCL, lists of several lengths as by Gloo; and types that
-    Gloo does not reduce are taken.
+    Collectives run a named algorithm of `ringtree.algorithms`, so that their cost is known: see `algorithm_of`; a ring goes
+    once through each network card where nodes have several. What torch refuses with any backend is refused, for its reason.
+    Where backends differ, tensors with gaps and lengths that cannot be shared out are refused as by NCCL, lists of several
+    lengths as by Gloo; and types that Gloo does not reduce are taken.
     """
 
     __slots__ = ("_rank", "_size", "_post", "_made", "_streams", "_called", "_collectives", "_graphs", "_machine")
@@ -142,10 +142,12 @@ class SimulatedDist(Speaks):
             raise faults.other_collective(count, called[count], (asked, self._rank.number, place))
 
 
+# What lays an algorithm once through each card, by name.
 THROUGH_EACH_CARD = {
     "ring_all_gather": "multi_ring_all_gather",
     "ring_reduce_scatter": "multi_ring_reduce_scatter",
     "ring_all_reduce": "multi_ring_all_reduce",
+    "two_trees_all_reduce": "multi_tree_all_reduce",
 }
 
 

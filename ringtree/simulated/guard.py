@@ -1,5 +1,7 @@
 """Buffers in flight: one that is being sent may be read, one that is being received into may not be touched. All are waited for."""
 
+import torch
+
 from ringtree.simulated import faults
 
 
@@ -15,7 +17,7 @@ class Guard:
     def copy(self, target, source):
         """What the simulator itself moves is no use by the program."""
         self.copying = True
-        target.copy_(source)
+        move(target, source)
         self.copying = False
 
     def used(self, tensor, written):
@@ -32,6 +34,15 @@ class Guard:
         for rank in self.clock.ranks:
             for work in rank.in_flight:
                 raise faults.never_waited(work)
+
+
+def move(target, source):
+    """Put the contents of one tensor into another, as a transport does: it knows bytes, and neither shapes nor gradients."""
+    try:
+        target.copy_(source)
+    except RuntimeError:  # of other shapes, or torch keeps the target from being changed in place
+        with torch.inference_mode():
+            target.detach().view(-1).copy_(source.detach().view(-1))
 
 
 def overlap(one, other):

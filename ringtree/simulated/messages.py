@@ -12,6 +12,7 @@ from operator import itemgetter
 from threading import get_ident
 
 from ringtree.simulated import faults
+from ringtree.simulated.guard import move
 
 
 class Work:
@@ -93,6 +94,7 @@ class Messages:
         clock.agenda.settle = self._settle
         self.note = notes.moved if notes.wanted else None
         self.guard, self.late, self.graphs = guard, late, graphs
+        self.move = move if guard is None else guard.copy
         self.careful = late or guard is not None
         self.work = NotedWork if notes.wanted or guard is not None else Work
         self.unmatched = {}  # by channel, the first of the works that wait for their other half
@@ -192,10 +194,7 @@ class Messages:
                 self.note(send, receive, start, end)
             if self.graphs:
                 target, source = target.detach(), source.detach()
-            if self.guard is None:
-                target.copy_(source)
-            else:
-                self.guard.copy(target, source)
+            self.move(target, source)
             send.end = receive.end = end
             for work in (send, receive):
                 rank = work.rank

@@ -16,14 +16,12 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections import defaultdict
 from dataclasses import dataclass
 
 from ringtree import collectives
 from ringtree.cost import Link, Machine
 from ringtree.errors import UsageError
 from ringtree.given import a, number, takes, whole
-from ringtree.ports import book
 from ringtree.theory import laying
 from ringtree.theory.schedules import lg
 from ringtree.theory.stepping import time_of_steps
@@ -101,7 +99,7 @@ def cost_of(program, size, nbytes, machine, *, gamma=0.0, itemsize=4, cards=None
     steps = _steps(row, size, nbytes, machine, itemsize, options, cards)
     if _is_run(row, machine):
         return _simulated(_of_one_tensor(row), size, nbytes // itemsize, _dtype(itemsize), machine, gamma, given)
-    time = row.time or _time
+    time = row.time or time_of_steps
     sent, received = [0] * size, [0] * size
     for messages, _ in steps:
         for src, dst, length in messages:
@@ -116,7 +114,7 @@ def seconds_of(row, size, nbytes, machine, gamma, itemsize, given) -> float:
     if _is_run(row, machine):
         return _once(_of_one_tensor(row), size, nbytes // itemsize, _dtype(itemsize), machine, gamma, given)[1].makespan
     options = _all_options(row, size, given)
-    return (row.time or _time)(_steps(row, size, nbytes, machine, itemsize, options), size, machine, gamma, options)
+    return (row.time or time_of_steps)(_steps(row, size, nbytes, machine, itemsize, options), size, machine, gamma, options)
 
 
 def _is_run(row, machine) -> bool:
@@ -239,54 +237,3 @@ def _all_options(row, size, options):
             raise UsageError(f"{row.name} got {name}={value!r}: give {wanted}")
     own = {name: parameters[name].default for name in known if parameters[name].default is not inspect.Parameter.empty}
     return {**OPTIONS, **own, **options}
-
-
-def _time(steps, size, machine, gamma, options):
-    """When the last rank has done all its steps: in each it posts all its messages at once, and waits for all."""
-    if machine.cards_per_node:  # the ranks of a node may meet at a card though they are at different steps
-        return time_of_steps(steps, size, machine, gamma)
-    now = [0.0] * size
-    for messages, reduces in steps:
-        after: dict[int, float] = {}
-        for src, dst, end in _arrivals(messages, now, machine):
-            after[src], after[dst] = max(end, after.get(src, end)), max(end, after.get(dst, end))
-        for rank, end in after.items():
-            now[rank] = end
-        for _, dst, nbytes in messages if reduces else ():
-            now[dst] += nbytes * gamma
-    return max(now)
-
-
-def _crowded(messages) -> bool:
-    """Whether a rank sends, or receives, several messages of a step."""
-    return any(len(set(ends)) < len(ends) for ends in zip(*((src, dst) for src, dst, _ in messages)))
-
-
-def _arrivals(messages, now, machine):
-    """(src, dst, when it arrives) of the messages of a step. When it begins, the ports of its ranks are free."""
-    if not _crowded(messages):
-        for src, dst, nbytes in messages:
-            link = machine.link(src, dst)
-            yield src, dst, max(now[src], now[dst]) + (link.alpha + nbytes * link.beta)
-        return
-    out: dict[int, list] = defaultdict(list)
-    into: dict[int, list] = defaultdict(list)
-    moments: dict[float, list] = defaultdict(list)
-    unsent: dict[int, list] = defaultdict(list)
-    for which, message in enumerate(messages):
-        moments[max(now[message[0]], now[message[1]])].append(which)
-        unsent[message[0]].append(which)
-    for when in sorted(moments):
-        ready, places = moments[when], {}
-        for src in {messages[which][0] for which in ready}:
-            places |= {which: place for place, which in enumerate(unsent[src])}
-        for which in sorted(ready, key=lambda which: (places[which], messages[which][0])):
-            src, dst, nbytes = messages[which]
-            link = machine.link(src, dst)
-            moving = nbytes * link.beta
-            start = book((out[src], into[dst]), when, link.gap + moving)
-            yield src, dst, start + (link.alpha + moving)
-        if len(moments) > 1:
-            gone = set(ready)
-            for src in {messages[which][0] for which in ready}:
-                unsent[src] = [which for which in unsent[src] if which not in gone]

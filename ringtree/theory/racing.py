@@ -14,18 +14,13 @@ from ringtree import collectives
 from ringtree.cost import Link, Machine
 from ringtree.errors import UsageError
 from ringtree.given import a, number, several, takes, whole
+from ringtree.simulated.dist import THROUGH_EACH_CARD
 from ringtree.theory.costs import is_laid, seconds_of
 from ringtree.theory.table import ALGORITHMS
 from ringtree.units import binary_text, seconds_text
 
 __all__ = ["Race", "race"]
 
-_THROUGH_EACH = {
-    "ring_all_gather": "multi_ring_all_gather",
-    "ring_reduce_scatter": "multi_ring_reduce_scatter",
-    "ring_all_reduce": "multi_ring_all_reduce",
-    "two_trees_all_reduce": "multi_tree_all_reduce",
-}
 MOST_MESSAGES = 2_000_000
 BAND = 0.1
 
@@ -98,12 +93,11 @@ def race(collective, ranks, sizes, machine, *, gamma=0.0, itemsize=4, band=BAND,
 
     collective: a name as `ringtree.collectives.find` reads it. sizes: bytes of the full vector, whole elements of `itemsize`.
     machine: a Link, or a Machine, whose `ranks_per_node` the algorithms over nodes use. band: two times that differ by less
-    than this part are not told apart. Options go over the grid of their row, from the middle downhill.
-
-    root: the root of a collective that has one.
+    than this part are not told apart. root: of a collective that has one. Options go over the grid of their row, from the
+    middle downhill.
 
     An algorithm that needs more than two million messages is left out and named, and so is one that this machine has no form
-    for. Raises UsageError for a collective without algorithms, and for sizes that are no whole elements.
+    for. Raises UsageError for a collective without algorithms, and for sizes that are not whole elements.
     """
     collective = collectives.find(collective).name
     machine = Machine(machine) if isinstance(machine, Link) else machine
@@ -142,13 +136,13 @@ class _TooMany(Exception):
 def _out(row, ranks, machine) -> str | None:
     """Why it takes no part here, or None."""
     nodes = machine.ranks_per_node or ranks
-    over_nodes = "ranks_per_node" in row.taken and row.name not in ("two_trees_all_reduce", "chain_tree_all_reduce")
+    over_nodes = "ranks_per_node" in row.taken and not row.laid
     if over_nodes and nodes >= ranks:
         return "it goes over several nodes"
     if over_nodes and ranks % nodes:
         return "it needs whole nodes"
-    if row.name in _THROUGH_EACH and machine.cards_per_node == nodes < ranks:
-        return f"through each card it is {_THROUGH_EACH[row.name]}"
+    if row.name in THROUGH_EACH_CARD and machine.cards_per_node == nodes < ranks:
+        return f"through each card it is {THROUGH_EACH_CARD[row.name]}"
     several_cards = (machine.cards_per_node or 1) > 1 and nodes < ranks
     if row.laid and several_cards and not is_laid(row, ranks, machine):
         return "it goes through one card of a node, and its form through each is not in the table"

@@ -11,12 +11,36 @@ from heapq import heappop, heappush
 from ringtree.simulated.network import Network
 
 
-def time_of_steps(steps, size, machine, gamma=0.0) -> float:
-    """Seconds until the last rank is through. steps: as in `ringtree.theory.schedules`, a rank's messages in posting order."""
-    messages, plan = (
-        [],
-        [[] for _ in range(size)],
-    )  # plan: by rank, its steps: (numbers of its messages, bytes of each to reduce)
+def time_of_steps(steps, size, machine, gamma, options=None) -> float:
+    """Seconds until the last rank is through. steps: as in `ringtree.theory.schedules`, a rank's messages in posting order.
+
+    options: those of the algorithm, which its steps need no more; a row's own `time` takes them.
+    """
+    if machine.cards_per_node or any(_crowded(messages) for messages, _ in steps):
+        return _by_moments(steps, size, machine, gamma)
+    now = [0.0] * size  # nobody waits for a port: a message starts when both of its ranks have come to it
+    for messages, reduces in steps:
+        after: dict[int, float] = {}
+        for src, dst, nbytes in messages:
+            link = machine.link(src, dst)
+            end = max(now[src], now[dst]) + (link.alpha + nbytes * link.beta)
+            after[src], after[dst] = max(end, after.get(src, end)), max(end, after.get(dst, end))
+        for rank, end in after.items():
+            now[rank] = end
+        for _, dst, nbytes in messages if reduces else ():
+            now[dst] += nbytes * gamma
+    return max(now)
+
+
+def _crowded(messages) -> bool:
+    """Whether a rank sends, or receives, several messages of a step."""
+    return any(len(set(ends)) < len(ends) for ends in zip(*((src, dst) for src, dst, _ in messages)))
+
+
+def _by_moments(steps, size, machine, gamma) -> float:
+    """The same where messages wait for ports: moment after moment, all that become ready at one are booked together."""
+    messages: list[tuple[int, int, int]] = []
+    plan: list[list] = [[] for _ in range(size)]  # by rank, its steps: numbers of its messages, bytes of each to reduce
     for sent, reduces in steps:
         mine: dict[int, tuple[list[int], list[int]]] = {}
         for src, dst, nbytes in sent:

@@ -3,6 +3,8 @@
 The gap of a wire is seldom measured by itself, so where a verdict depends on it, a page shows it at several.
 """
 
+from dataclasses import replace
+
 from ringtree.cost import Link
 from ringtree.given import number, require
 
@@ -31,4 +33,5 @@ def nvlink(alpha: float = 1e-6, *, bandwidth: float = 370e9, gap: float = NVLINK
 
 def _wire(name, alpha, bandwidth, gap):
     require(name, "gap", gap, number())
-    return Link.of(alpha, bandwidth=bandwidth, gap=min(gap, Link.of(alpha, bandwidth=bandwidth).alpha))
+    link = Link.of(alpha, bandwidth=bandwidth)
+    return replace(link, gap=min(gap, link.alpha))

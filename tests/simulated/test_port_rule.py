@@ -95,6 +95,38 @@ def test_with_several_messages_at_a_port_a_gap_saves_time(program):
     assert cost(0.5e-6).rounds == cost(None).rounds  # which are counted as the textbook counts them
 
 
+# -- once through each card -----------------------------------------------------
+
+NODES = Machine(Link(1e-6, 1 / 371e9, gap=0.1e-6), Link(**CARD, gap=0.3e-6), ranks_per_node=4, cards_per_node=4)
+CALLS = {  # what is called with the full vector and one's shard, and the program that it should be on nodes of four
+    "all_reduce": (lambda whole, mine, dist, **group: dist.all_reduce(whole, **group), "multi_ring_all_reduce"),
+    "all_gather": (lambda whole, mine, dist, **group: dist.all_gather_single(whole, mine, **group), "multi_ring_all_gather"),
+    "reduce_scatter": (
+        lambda whole, mine, dist, **group: dist.reduce_scatter_single(mine, whole, **group),
+        "multi_ring_reduce_scatter",
+    ),
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_collective_of_torch_goes_once_through_each_card(call):
+    program, name = CALLS[call]
+    entries = [(Sketch(1 << 20), Sketch(1 << 16)) for _ in range(16)]
+    time = simulate(program, entries, NODES, trace=False).makespan
+    assert time == pytest.approx(cost_of(name, 16, 4 << 20, NODES, ranks_per_node=4).time, rel=1e-12)
+    assert time < cost_of(name.removeprefix("multi_"), 16, 4 << 20, NODES, cards="one").time
+
+
+@pytest.mark.parametrize("members", [[0, 4, 8, 12], [0, 1, 2, 3], [0, 1, 2, 4]], ids=["one a node", "one node", "unequal"])
+def test_a_group_with_one_card_a_node_or_none_has_one_ring(members):
+    def program(whole, mine, dist):
+        group = dist.new_group(members)
+        dist.all_reduce(whole, group=group)
+
+    entries = [(Sketch(1 << 10), Sketch(1 << 6)) for _ in range(16)]
+    assert simulate(program, entries, NODES).messages == len(members) * 2 * (len(members) - 1)
+
+
 # -- who is first ---------------------------------------------------------------
 
 

@@ -443,6 +443,22 @@ def test_a_card_works_beside_its_ranks_port():
     assert run(program, 4, card).makespan == 5.0
 
 
+@pytest.mark.parametrize("options", [{}, {"checked": True}, {"autograd": True}], ids=["", "checked", "autograd"])
+@pytest.mark.parametrize("place", ["rows", "parameter", "inference"])
+def test_contents_move_as_bytes_do_whatever_the_shapes_and_torchs_rules_for_gradients(place, options):
+    def program(dist):
+        if dist.get_rank() == 0:
+            dist.send(torch.arange(6.0), 1)
+        elif dist.get_rank() == 1:
+            with torch.inference_mode(place == "inference"):
+                into = torch.zeros(2, 3)
+            into = torch.nn.Parameter(into) if place == "parameter" else into
+            dist.recv(into, 0)
+            return into.tolist()
+
+    assert run(program, 3, **options).outputs[1] == [[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]]
+
+
 # -- groups, tags, collectives -------------------------------------------------
 
 

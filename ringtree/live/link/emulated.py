@@ -9,9 +9,9 @@ and line that comes from it says so.
 How it works. Each rank tells a referee (a thread of rank 0) what it wants to
 send and receive, and when. The referee pairs sends with receives and books the
 sender's port out and the receiver's port in for g + nβ. Both ranks learn when the
-message starts and when it arrives, α + nβ later, move the bytes over Gloo, and report
-it as complete when that moment has come. All of this happens in threads of their own, so that
-messages make progress while the program computes.
+message starts and when it arrives, α + nβ later. They move the bytes over Gloo, and
+report it as complete when that moment has come. All of this happens in threads of
+their own, so that messages make progress while the program computes.
 """
 
 from __future__ import annotations
@@ -59,7 +59,8 @@ def emulate(dist, link):
     port out is free and the receiver's port in is free, and it keeps both for g + nβ.
     It is complete α + nβ after its start (never sooner), and until then the receiver's
     buffer is untouched. Whoever is ready first takes the ports first; a message that
-    fits between two that are booked takes that place. A blocking send is a rendezvous. `barrier` costs nothing on the link.
+    fits between two that are booked takes that place. A blocking send is a rendezvous.
+    `barrier` costs nothing on the link.
 
     Only sensible for links with an α of a millisecond or so: the bookkeeping takes
     a few tenths of a millisecond a message, which a longer α hides. A β below that
