@@ -151,6 +151,26 @@ def test_of_messages_that_are_ready_together_the_earlier_sends_go_first_then_the
     ]
 
 
+def test_a_moment_is_over_only_when_nobody_has_more_to_do_at_it():
+    """Rank 1 starts a collective beside itself, which takes its turn at the same moment, and the senders of rank 1 are not all
+    there yet: of rank 0 it is the second message, so that of rank 2 is first."""
+
+    def program(x, dist):
+        alone = dist.new_group([1])
+        if dist.get_rank() == 0:
+            works = [dist.isend(x, 3), dist.isend(x, 1)]
+        elif dist.get_rank() == 1:
+            works = [dist.irecv(x.clone(), 0), dist.irecv(x.clone(), 2)]
+            works.append(dist.all_reduce(x.clone(), group=alone, async_op=True))
+        else:
+            works = [dist.isend(x, 1) if dist.get_rank() == 2 else dist.irecv(x.clone(), 0)]
+        for work in works:
+            work.wait()
+
+    trace = simulate(program, [torch.zeros(1)] * 4, Link(1.0, 0.0)).trace
+    assert sorted((each.start, each.src, each.dst) for each in trace) == [(0.0, 0, 3), (0.0, 2, 1), (1.0, 0, 1)]
+
+
 @settings(max_examples=200, deadline=None)
 @given(st.data())
 def test_a_moments_messages_are_booked_by_place_and_sender(data):
