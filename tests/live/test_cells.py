@@ -170,7 +170,7 @@ def test_bad_input_leaves_the_ranks_as_they_were(started):
         "ringtree.start(4, timeout=0)": "timeout=0: give the seconds",
         "ringtree.start(4, engines='slurm')": "engines='slurm' needs the command sbatch",
         "ringtree.start(4, engines='pbs')": "engines='pbs' is not a way to start ranks",
-        "ringtree.start(4, engines={'a': 1})": "engines={'a': 1} has places for 1 ranks, but ringtree.start was asked for 4",
+        "ringtree.start(4, engines={'a': 1})": "engines={'a': 1} has places for 1 ranks, and 4 were asked for: let the numbers add up",
         "ringtree.start(4, ranks_per_node=3)": "ranks_per_node=3 does not divide 4 ranks",
     }
     started.run("import os; path, os.environ['PATH'] = os.environ['PATH'], ''  # no sbatch, wherever this runs")
