@@ -23,5 +23,6 @@ from ringtree.theory.model import (
     ring_share as ring_share,
 )
 from ringtree.theory.racing import Race as Race, race as race
+from ringtree.theory.rates import PRODUCT_RATE as PRODUCT_RATE, TRAINING_RATE as TRAINING_RATE
 from ringtree.theory.table import ALGORITHMS as ALGORITHMS, Algorithm as Algorithm, find as find
 from ringtree.theory.wires import CARD_GAP as CARD_GAP, NVLINK_GAP as NVLINK_GAP, card as card, nvlink as nvlink

@@ -29,7 +29,7 @@ ORDERS = {
     "interleaved": (by_hand.interleaved, 2, 12),
     "interleaved, three": (partial(by_hand.interleaved, chunks=3), 3, 12),
 }
-SCHEDULES = {"GPipe": 1, "1F1B": 1, "Interleaved1F1B": 2, "InterleavedZeroBubble": 2, "ZBVZeroBubble": 2}
+SCHEDULES = {"GPipe": 1, "1F1B": 1, "Interleaved1F1B": 2, "InterleavedZeroBubble": 2, "ZBVZeroBubble": 2, "DualPipeV": 2}
 NOTHING = Link(0.0, 0.0)
 
 
@@ -267,7 +267,7 @@ def by_torch(dist, name):
     tokens, net = new_model()
     chunks = SCHEDULES[name]
     total = chunks * size
-    numbers = [rank, total - 1 - rank] if name.startswith("ZBV") else [*range(rank, total, size)]
+    numbers = [rank, total - 1 - rank] if name in ("ZBVZeroBubble", "DualPipeV") else [*range(rank, total, size)]
     modules = {number: by_hand.Stage(net, number, total) for number in numbers}
     stages = [PipelineStage(module, number, total, torch.device("cpu")) for number, module in modules.items()]
     make = getattr(import_module("torch.distributed.pipelining"), f"Schedule{name}")

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from ringtree.cost import Link
 from ringtree.labs.comparing import is_whole
 from ringtree.labs.exercise import Answer, Level, Question
+from ringtree.theory.rates import PRODUCT_RATE
 from ringtree.units import bytes_text, count_text, seconds_text
 
 TITLE = "Scale"
@@ -30,10 +31,13 @@ class Model:
 
 @dataclass(frozen=True)
 class Cluster:
-    """GPUs with so much memory (bytes) and so many floating-point operations a second, eight a node; the links of one GPU."""
+    """GPUs with `memory` bytes each, eight a node, and the links of one GPU.
+
+    flops: floating-point operations a second of a GPU's matrix products; `step_seconds` adds bubble and messages itself.
+    """
 
     memory: float = 80e9
-    flops: float = 400e12
+    flops: float = PRODUCT_RATE["H100"]
     inside: Link = Link.of(3e-6, bandwidth=370e9)
     between: Link = Link.of(10e-6, bandwidth=50e9)
     node: int = 8
@@ -94,12 +98,12 @@ def step_seconds(model: Model, layout: Layout, cluster: Cluster) -> float:
 SMALL, MIDDLE, LARGE = Model(32, 4096, 512), Model(80, 8192, 1024), Model(96, 12288, 1536)
 SLOW = Cluster(between=Link.of(10e-6, bandwidth=12.5e9))
 TASKS = [  # a model, a cluster, a number of GPUs, and the seconds of a step by the quickest layout that has room
-    (SMALL, Cluster(), 64, 3.558121),
-    (MIDDLE, Cluster(), 1024, 5.420052),
-    (LARGE, Cluster(), 1024, 19.854694),
-    (SMALL, SLOW, 1024, 0.366541),
-    (LARGE, Cluster(memory=141e9), 512, 36.853626),
-    (LARGE, Cluster(memory=40e9), 128, 430.632934),
+    (SMALL, Cluster(), 64, 2.096337),
+    (MIDDLE, Cluster(), 1024, 3.408188),
+    (LARGE, Cluster(), 1024, 12.187965),
+    (SMALL, SLOW, 512, 0.399332),
+    (LARGE, Cluster(memory=141e9), 512, 22.585947),
+    (LARGE, Cluster(memory=40e9), 128, 377.584671),
 ]
 
 
@@ -202,14 +206,14 @@ ROOM_HINTS = (
 
 GPUS = [2**k for k in range(3, 14)]
 # Days by the quickest layout that has room, for each of GPUS; None where none has.
-SMALL_DAYS = [14.2, 7.2, 3.7, 1.96, 1.04, 0.58, 0.33, 0.19, 0.12, 0.083, 0.062]  # 1e11 tokens
-MIDDLE_DAYS = [None, 862, 365, 186, 95.6, 50.7, 26.9, 15.0, 8.4, 5.1, 3.4]  # 1e12 tokens
-SLOW_DAYS = [None, 259, 110, 55.9, 29.0, 15.4, 8.2, 4.63, 2.6, 1.6, 1.1]  # 3e11 tokens, on the slow network
+SMALL_DAYS = [8.34, 4.23, 2.18, 1.16, 0.64, 0.357, 0.215, 0.13, 0.087, 0.061, 0.046]  # 1e11 tokens
+MIDDLE_DAYS = [None, 574, 219, 111, 57.5, 30.6, 16.8, 9.4, 5.64, 3.4, 2.28]  # 1e12 tokens
+SLOW_DAYS = [None, 172, 65.8, 33.6, 17.6, 9.52, 5.23, 3.01, 1.79, 1.12, 0.784]  # 3e11 tokens, on the slow network
 BUDGETS = [
-    (SMALL, Cluster(), 1e11, 2.0, SMALL_DAYS),
-    (MIDDLE, Cluster(), 1e12, 51.0, MIDDLE_DAYS),
-    (MIDDLE, Cluster(), 1e12, 14.0, MIDDLE_DAYS),
-    (MIDDLE, SLOW, 3e11, 4.6, SLOW_DAYS),
+    (SMALL, Cluster(), 1e11, 1.2, SMALL_DAYS),
+    (MIDDLE, Cluster(), 1e12, 31.0, MIDDLE_DAYS),
+    (MIDDLE, Cluster(), 1e12, 9.0, MIDDLE_DAYS),
+    (MIDDLE, SLOW, 3e11, 3.0, SLOW_DAYS),
 ]
 
 

@@ -43,8 +43,10 @@ def layers_of(model, forward=0.0, backward=0.0) -> list[Layer]:
 def transformer(layers, width, tokens, rate, vocabulary=50_257, context=1024, dtype=torch.bfloat16) -> list[Layer]:
     """The tensors of `parallel.model.GPT`: an embedding, one `Layer` a block, and a head.
 
-    tokens: that one rank computes on at a time. rate: operations a second that it reaches. A parameter takes 2 operations a
-    token forward and 4 backward (Kaplan et al. 2020, without the attention's own part); the embedding is a look-up.
+    tokens: that one rank computes on at a time. rate: operations a second of its matrix products, such as
+    `theory.PRODUCT_RATE["H100"]`; a rate that whole trainings reach has their messages in it, and a sketch adds its own. A
+    parameter takes 2 operations a token forward and 4 backward (Kaplan et al. 2020, without the attention's own part); the
+    embedding is a look-up.
     """
     norm, feed_forward = (width, width), (4 * width**2, 4 * width, 4 * width**2, width)
     block = (*norm, 3 * width**2, width**2, *norm, *feed_forward)

@@ -88,8 +88,18 @@ def in_order(activation, dist, orders, stages):
 
 
 def orders_of(pipeline_order) -> list[list[tuple[int, str, int]]]:
-    """By rank, the actions of a schedule of torch.distributed.pipelining, for `in_order`. pipeline_order: its attribute."""
-    return [[action_of(str(each)) for each in actions if each is not None] for _, actions in sorted(pipeline_order.items())]
+    """By rank, the actions of a schedule of torch.distributed.pipelining, for `in_order`. pipeline_order: its attribute.
+
+    A forward and a backward pass that torch runs together, "(0F7;7B3)OVERLAP_F_B", stand one after the other: a rank of a
+    sketch computes one thing at a time.
+    """
+    texts = [[str(each) for each in actions if each is not None] for _, actions in sorted(pipeline_order.items())]
+    return [[action_of(part) for text in actions for part in _together(text)] for actions in texts]
+
+
+def _together(text):
+    found = re.fullmatch(r"\((.*)\)OVERLAP_F_B", text)
+    return found[1].split(";") if found else [text]
 
 
 def action_of(text) -> tuple[int, str, int]:
