@@ -7,7 +7,7 @@ import pytest
 import routes
 
 # Chapters that have no core yet. The list only gets shorter.
-WITHOUT = {f"{number:02}" for number in range(1, 26)} - {"01", "02", "03", "04", "05", "06", "07", "08", "09", "10", "12", "13"}
+WITHOUT = {f"{number:02}" for number in (*range(14, 19), *range(20, 26))}
 MOST_WORDS, MOST_CELLS, LEAST_GUESSES, MOST_NAMES = 1200, 15, 3, 80
 CORES = {number: path for number, path in routes.chapters().items() if routes.has_core(path) and number != "00"}
 
