@@ -22,7 +22,7 @@ import numpy as np
 from ringtree import collectives
 from ringtree.cost import Machine
 from ringtree.errors import UsageError
-from ringtree.given import Kind, any_number, either, one_of, optional, require, several, some_numbers, takes, whole
+from ringtree.given import Kind, any_number, either, number, one_of, optional, require, several, some_numbers, takes, whole
 from ringtree.theory.wires import card, nvlink
 from ringtree.units import bytes_text, seconds_text
 
@@ -116,7 +116,8 @@ def closed_form(collective: str, algorithm: str, protocol: Protocol, sizes, rank
     L = 2·[(p/N − 1)·hop_inside + lg N·hop_between], and a rank passes on 2n bytes in all, x = 2n/bandwidth.
     A vector in one piece pays n/bandwidth on every hop. Cut into chunks it pays x once, and
     2κ·√(L·x/2) for filling the pipeline; for κ = 1 that is the least of (hops + chunks − 1)·(α + n/chunks·β)
-    over the number of chunks, up and down overlapping. The smaller of the two counts.
+    over the number of chunks, up and down overlapping. Chunks that are posted ahead follow
+    each other by the gap g and not by α, which makes κ about √(g/α). The smaller of the two counts.
 
     Raises UsageError for another collective or algorithm.
     """
@@ -163,13 +164,16 @@ def seconds_of_calls(collective: str, algorithm: str, sizes, ranks, nodes):
 class Model:
     """A machine as its software uses it: protocols, of which every call takes the fastest.
 
-    ranks_per_node: where given, `nodes` may be left out of the calls below.
+    ranks_per_node: where given, `nodes` may be left out of the calls below. gap: seconds between two messages at a port, of
+    what is simulated; left out, those of `theory.wires`. The closed forms need none: their steps wait for arrivals.
     """
 
     protocols: tuple[Protocol, ...]
     ranks_per_node: int | None = None
+    gap: float | None = None
 
     def __post_init__(self):
+        require("Model", "gap", self.gap, optional(number()))
         require("Model", "protocols", self.protocols, several("a tuple of Protocols"))
         require("Model", "ranks_per_node", self.ranks_per_node, optional(whole(1)))
         if not self.protocols:
@@ -226,7 +230,7 @@ class Model:
         times = []
         for protocol in self.protocols:
             start = protocol.start + (protocol.enter_network if nodes > 1 else 0)
-            machine = protocol.machine(ranks // nodes if nodes > 1 else None)
+            machine = protocol.machine(ranks // nodes if nodes > 1 else None, self.gap)
             times.append(start + simulate(run, inputs, machine, trace=False).makespan)
         return float(min(times))
 
