@@ -532,7 +532,7 @@ def test_a_gap_is_given_in_seconds_or_with_a_unit(text, seconds):
 def test_the_report_says_where_the_gap_is_from(four_nodes):
     given, text = explain("v100_n4_p16", gap=0.5e-6), " ".join(four_nodes.part("gap").split())
     assert "100 ns inside a node and 300 ns between nodes: assumed, as the described wires have it" in text
-    assert "the logs hold no all_to_all or scatter, and in rings and trees every step waits for an arrival" in text
+    assert "the logs hold no all_to_all or scatter: give one, since in rings and trees every step waits for an arrival" in text
     assert {gap.source for gap in given.gaps.values()} == {"given"}
     assert "500 ns between nodes, as given with --gap." in " ".join(given.part("gap").split())
     for wrong in (-1.0, 1e-3, "0.3us", float("nan")):
