@@ -193,8 +193,8 @@ def by_the_gap(report) -> Section:
         blocks.append(
             Paragraph(
                 "The quickest of all programs of the table, on the fitted machine, without the start of a call. Below the g in the "
-                "last column the second is quicker, above it the first; – is a verdict that g does not turn by more than "
-                f"{percent_text(max(one.band for found in report.verdicts for one in found))}."
+                "last column the second is quicker, above it the first; – is a verdict that g does not turn by more than the "
+                f"fit's median miss ({', '.join(dict.fromkeys(percent_text(one.band) for found in report.verdicts for one in found))})."
             )
         )
     return Section("gap", "Which program is quickest, by the gap between messages", tuple(blocks))

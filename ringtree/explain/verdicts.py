@@ -65,8 +65,9 @@ def verdicts(fit, gaps) -> list[Verdicts]:
     names = [name for name in (fit.collective, "all_to_all") if name != "send_recv"]
     given = tuple(sorted((wire, gap.seconds) for wire, gap in gaps.items()))
     choices = fit.machine.model.choice(fit.collective, SIZES, ranks, nodes)
-    protocols = tuple(fit.machine.model.protocols[index] for _, index in choices)
-    return [_verdicts(name, ranks, nodes, protocols, given) for name in dict.fromkeys(names)]
+    model = fit.machine.model
+    machines = tuple(model.machine(model.protocols[index], ranks // nodes if nodes > 1 else None) for _, index in choices)
+    return [_verdicts(name, ranks, nodes, machines, model.error, given) for name in dict.fromkeys(names)]
 
 
 def _world(fit) -> tuple[int, int]:
@@ -75,15 +76,14 @@ def _world(fit) -> tuple[int, int]:
 
 
 @cache
-def _verdicts(collective, ranks, nodes, protocols, gaps) -> Verdicts:
+def _verdicts(collective, ranks, nodes, machines, band, gaps) -> Verdicts:
     wire = "between" if nodes > 1 else "inside"
     found = []
-    for size, protocol in zip(SIZES, protocols):
-        wires = _Wires(protocol.machine(ranks // nodes if nodes > 1 else None), dict(gaps))
+    for size, machine in zip(SIZES, machines):
+        wires = _Wires(machine, dict(gaps))
         found.append((wires, _verdict(collective, ranks, size, wires, wire)))
     gap = max(wires.gap(wire, 0.0) for wires, _ in found)
-    band = found[0][1][1]
-    return Verdicts(collective, ranks, nodes, gap, band, tuple(verdict for _, (verdict, _) in found))
+    return Verdicts(collective, ranks, nodes, gap, band, tuple(verdict for _, verdict in found))
 
 
 @dataclass(frozen=True)
@@ -107,13 +107,12 @@ class _Wires:
         return replace(self.machine, **links)
 
 
-def _verdict(collective, ranks, size, wires, wire):
-    """(the verdict of one size, the band within which two are not told apart)."""
+def _verdict(collective, ranks, size, wires, wire) -> Verdict:
     textbook, real = (race(collective, ranks, [size], wires.at(part)) for part in (1.0, 0.0))
     first, second = (_first(each, size) for each in (textbook, real))
     alike = second[0] in {*textbook.first(size).algorithm} and first[0] in {*real.first(size).algorithm}
     if first[0] == second[0] or alike:
-        return Verdict(size, first, second), real.band
+        return Verdict(size, first, second)
 
     @cache
     def times(part):
@@ -126,7 +125,7 @@ def _verdict(collective, ranks, size, wires, wire):
         low, high = (middle, high) if times(middle)[1] < times(middle)[0] else (low, middle)
     parts = sorted({0.0, 0.125, 0.25, 0.375, 0.5, 0.625, 0.75, 0.875, 1.0, high})
     curve = tuple((wires.gap(wire, part), *times(part)) for part in parts)
-    return Verdict(size, first, second, wires.gap(wire, high), curve), real.band
+    return Verdict(size, first, second, wires.gap(wire, high), curve)
 
 
 def _first(run, size):

@@ -74,7 +74,9 @@ def fit_gap(samples, nics: int | None = None) -> FittedGap:
     table = table.assign(collective=table.collective.map(spelling), nodes=table["nodes"] if "nodes" in table else 1)
     table = table[table.collective.isin(HOLD_A_GAP) & (table["size"] > 0) & (table.ranks > 1)]
     if table.empty:
-        raise UsageError(f"the logs hold no {' or '.join(HOLD_A_GAP)}: give one, since in rings and trees every step waits for an arrival")
+        raise UsageError(
+            f"the logs hold no {' or '.join(HOLD_A_GAP)}: give one, since in rings and trees every step waits for an arrival"
+        )
     if (table.nodes > 1).nunique() == 2:
         raise UsageError("some logs are of one node and some of several, which are two wires: fit one kind at a time")
     groups = {name: sorted({*zip(some.ranks.map(int), some.nodes.map(int))}) for name, some in table.groupby("collective")}

@@ -36,13 +36,14 @@ def fit_line(sizes, times, gap: float | None = None) -> Link:
     below zero, the best line without it is taken.
 
     gap: the link's g in seconds, no longer than the α that is found; left out, the textbook's, g = α. Messages that wait for
-    an arrival each, as in a ping-pong, do not hold it.
+    an arrival each, as in a ping-pong, do not hold it. The link's `error` is the median miss: a race on it does not tell apart
+    what is nearer.
 
     Raises UsageError if there are fewer than two different sizes, if the lengths differ, or if a
     value is not finite, a time not positive or a size negative.
     """
     sizes, times = _points(sizes, times, lines=1)
-    return _with_gap(_line(sizes, times), gap)
+    return _fitted([_line(sizes, times)], sizes, times, gap)[0]
 
 
 @takes(sizes=some_numbers, times=some_numbers, gap=optional(number()))
@@ -85,11 +86,13 @@ def fit_lines(sizes, times, count: int | None = 2, gap: float | None = None) -> 
         if error < best_error * (1 - ROUNDING):
             best, best_error = links, error
     used = np.unique(np.argmin([link.time(sizes) for link in best], axis=0))
-    return tuple(_with_gap(link, gap) for link in sorted((best[i] for i in used), key=lambda link: (link.alpha, link.beta)))
+    return _fitted(sorted((best[i] for i in used), key=lambda link: (link.alpha, link.beta)), sizes, times, gap)
 
 
-def _with_gap(link: Link, gap: float | None) -> Link:
-    return link if gap is None else replace(link, gap=min(gap, link.alpha))
+def _fitted(links, sizes, times, gap) -> tuple[Link, ...]:
+    """The links with their gap, and with the median miss of all together."""
+    error = float(np.median(np.abs(misses(links, sizes, times))))
+    return tuple(replace(link, gap=link.alpha if gap is None else min(gap, link.alpha), error=error) for link in links)
 
 
 def _best_number_of_lines(sizes, times, most: int = 4, folds: int = 4) -> int:

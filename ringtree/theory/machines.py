@@ -145,9 +145,10 @@ def fit_machine(samples, protocols: int | None = None, gap: float | None = None)
     worlds = samples.groupby(["ranks", "nodes"]).ngroups
     unseen = held_out(samples, by="ranks" if worlds > 2 else "size", protocols=protocols)
     logs, covariance, doubt = _most_probable(samples, protocols)
-    model = replace(_model(logs, protocols), gap=gap)
+    misses = _with_misses(samples, _model(logs, protocols))
+    model = replace(_model(logs, protocols), gap=gap, error=float(misses.miss.abs().median()))
     parameters = _parameters(logs, covariance, doubt, protocols)
-    return Fitted(model, parameters, _with_misses(samples, model), unseen, worlds, logs, covariance)
+    return Fitted(model, parameters, misses, unseen, worlds, logs, covariance)
 
 
 @takes(samples=a(pd.DataFrame, list, tuple, words="a DataFrame or a list of dicts"))

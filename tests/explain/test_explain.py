@@ -545,6 +545,7 @@ def test_a_verdict_stands_at_both_gaps_and_turns_between_them(four_nodes):
     assert (one.ranks, one.nodes, one.gap) == (8, 2, theory.CARD_GAP)
     short = one.each[0]
     assert (short.textbook[0], short.wire[0]) == ("bruck_all_to_all", "direct_all_to_all")
+    assert one.band == four_nodes.fits[0].machine.model.error
     gaps, bruck, direct = zip(*short.curve)
     assert gaps[0] == one.gap < short.turns < gaps[-1]
     assert direct[0] < bruck[0] and direct[-1] > bruck[-1]
@@ -557,7 +558,7 @@ def test_the_verdict_at_a_given_gap_is_the_races_on_the_fitted_machine():
     model, one = report.fits[0].machine.model, verdicts_of(report, "all_reduce")
     for verdict in one.each:
         [(_, index)] = model.choice("all_reduce", verdict.size, 8, 2)
-        run = theory.race("all_reduce", 8, [verdict.size], model.protocols[index].machine(4, 0.2e-6))
+        run = theory.race("all_reduce", 8, [verdict.size], model.protocols[index].machine(4, 0.2e-6, model.error))
         assert verdict.wire == (run.winner(verdict.size), run.first(verdict.size).options[0], run.first(verdict.size).time[0])
 
 
