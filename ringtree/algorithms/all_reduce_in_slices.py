@@ -34,19 +34,6 @@ def sliced_bruck_all_reduce(tensor, dist, op=torch.add, slices=2):
     _side_by_side(_bruck(part, dist, op) for part in tensor.tensor_split(slices))
 
 
-def sliced_two_level_two_shot_all_reduce(tensor, dist, op=torch.add, ranks_per_node=8, slices=2):
-    """Two shots on two levels, with messages of every slice under way: while one slice is between
-    nodes, another one is inside them. Every node has `ranks_per_node` ranks.
-
-    Cost: no closed form. Of the two levels' bytes, 2(r−1)/r·nβ inside and 2(N−1)/N·(n/r)β between
-    nodes, the longer part counts in full where there are many slices, and the shorter is hidden
-    behind it. Source: the levels: `two_level_two_shot_all_reduce`.
-    """
-    _side_by_side(
-        _two_levels(part, dist, op, ranks_per_node) for part in tensor.tensor_split(slices)
-    )
-
-
 def _side_by_side(programs):
     """Each program yields the works that it waits for next: wait for one's, let it post its next, turn to the other."""
     under_way = [(program, next(program, None)) for program in programs]
@@ -133,37 +120,3 @@ def _bruck(tensor, dist, op):
         ])
         for shard, part in zip(coming, incoming.split([len(shard) for shard in coming])):
             shard.copy_(part)
-
-
-def _two_levels(tensor, dist, op, ranks_per_node):
-    rank, size = dist.get_rank(), dist.get_world_size()
-    if ranks_per_node < 1 or size % ranks_per_node:
-        raise ValueError(
-            f"{size} ranks do not make whole nodes of {ranks_per_node}: "
-            "give a ranks_per_node that divides them"
-        )
-    place = rank % ranks_per_node
-    node, across = (
-        range(rank - place, rank - place + ranks_per_node),
-        range(place, size, ranks_per_node),
-    )
-    chunks = tensor.tensor_split(ranks_per_node)
-    parts = chunks[place].tensor_split(len(across))
-    yield from _to_all(chunks, node, dist, op)
-    yield from _to_all(parts, across, dist, op)
-    yield from _to_all(parts, across, dist)
-    yield from _to_all(chunks, node, dist)
-
-
-def _to_all(chunks, ranks, dist, op=None):
-    """With `op` every one of `ranks` sends each other one that rank's chunk and reduces what comes
-    into its own; without it every one sends its own chunk to all others."""
-    at, size, batch, received = ranks.index(dist.get_rank()), len(ranks), [], []
-    for step in range(1, size):
-        to, source = (at + step) % size, (at - step) % size
-        received.append(torch.empty_like(chunks[at]) if op else chunks[source])
-        batch.append(dist.P2POp(dist.isend, chunks[to if op else at], ranks[to]))
-        batch.append(dist.P2POp(dist.irecv, received[-1], ranks[source]))
-    yield dist.batch_isend_irecv(batch) if batch else ()
-    for other in received if op else ():
-        op(chunks[at], other, out=chunks[at])
