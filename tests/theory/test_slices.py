@@ -3,8 +3,8 @@
 import pytest
 from helpers.slicing import in_slices
 
-from ringtree import Link, Sketch, simulate
-from ringtree.theory import card, cost_of, find, race
+from ringtree import Link, Machine, Sketch, simulate
+from ringtree.theory import card, cost_of, find, nvlink, race
 
 LINK = card()
 LINKS = {"gap": LINK, "textbook": Link.of(5e-6, bandwidth=50e9)}
@@ -28,3 +28,12 @@ def test_on_equal_links_no_other_all_reduce_is_first_with_slices(link, size):
         for slices in (2, 4):
             run = simulate(in_slices(find(name).program, slices), [Sketch(size // 4)] * 8, LINKS[link], trace=False)
             assert run.makespan > 0.99 * least, (name, slices)
+
+
+def test_on_nodes_with_a_card_for_each_rank_two_levels_would_gain():
+    """What the docstring of the slices says that races over nodes do not have."""
+    machine, size = Machine(nvlink(), LINK, 4, cards_per_node=4), 1 << 24
+    program = in_slices(find("two_level_two_shot_all_reduce").program, 4, ranks_per_node=4)
+    run = race("all_reduce", 8, [size], machine)
+    cut = simulate(program, [Sketch(size // 4)] * 8, machine, trace=False).makespan
+    assert cut < 0.85 * run.time("two_level_two_shot_all_reduce", size) and cut < run.first(size).time[0]
