@@ -98,7 +98,7 @@ class Explanation:
     @cached_property
     def verdicts(self) -> list:
         """For each fit, which program is quickest by the gap: a list of `verdicts.Verdicts`."""
-        return [verdicts.verdicts(fit, self.gaps) for fit in self.fits]
+        return [verdicts.verdicts(fit, self.gaps, self.nics) for fit in self.fits]
 
     @cached_property
     def sections(self) -> tuple:

@@ -192,12 +192,23 @@ def by_the_gap(report) -> Section:
     if any(report.verdicts):
         blocks.append(
             Paragraph(
-                "The quickest of all programs of the table, on the fitted machine, without the start of a call. Below the g in the "
+                "The quickest of all programs of the table, on the fitted machine, without the start of a call"
+                f"{_cards(report)}. Below the g in the "
                 "last column the second is quicker, above it the first; – is a verdict that g does not turn by more than the "
                 f"fit's median miss ({', '.join(dict.fromkeys(percent_text(one.band) for found in report.verdicts for one in found))})."
             )
         )
     return Section("gap", "Which program is quickest, by the gap between messages", tuple(blocks))
+
+
+def _cards(report) -> str:
+    if max(sweep.nodes for sweep in report.sweeps) == 1:
+        return ""
+    return (
+        f", with {count_text(report.nics, 'network card')} a node"
+        if report.nics
+        else ", with one network card a node (--nics N)"
+    )
 
 
 def _verdicts(one) -> Table:

@@ -54,10 +54,11 @@ def why_not(fit) -> str:
     return "two ranks have one program" if ranks < 3 else ""
 
 
-def verdicts(fit, gaps) -> list[Verdicts]:
+def verdicts(fit, gaps, nics: int | None = None) -> list[Verdicts]:
     """Those of the fitted collective and of the all-to-all, on one node of the largest world or on two.
 
-    gaps: by wire. Every size runs under the protocol that the fit chooses for it.
+    gaps: by wire. nics: network cards of a node, which share its bandwidth; left out, it has one. Every size runs under the
+    protocol that the fit chooses for it.
     """
     if why_not(fit):
         return []
@@ -66,8 +67,17 @@ def verdicts(fit, gaps) -> list[Verdicts]:
     given = tuple(sorted((wire, gap.seconds) for wire, gap in gaps.items()))
     choices = fit.machine.model.choice(fit.collective, SIZES, ranks, nodes)
     model = fit.machine.model
-    machines = tuple(model.machine(model.protocols[index], ranks // nodes if nodes > 1 else None) for _, index in choices)
+    cards = ranks // nodes if nodes > 1 else None
+    machines = tuple(_with_cards(model.machine(model.protocols[index], cards), nics) for _, index in choices)
     return [_verdicts(name, ranks, nodes, machines, model.error, given) for name in dict.fromkeys(names)]
+
+
+def _with_cards(machine, nics) -> Machine:
+    """The machine with so many cards a node, no more than ranks, each with its part of the node's bandwidth."""
+    if nics is None or machine.between is None:
+        return machine
+    cards = min(nics, machine.ranks_per_node)
+    return replace(machine, between=replace(machine.between, beta=machine.between.beta * cards), cards_per_node=cards)
 
 
 def _world(fit) -> tuple[int, int]:

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from ringtree import Link, data, theory
+from ringtree import Link, Machine, data, theory
 from ringtree.command.explain import arguments, main
 from ringtree.errors import UsageError
 from ringtree.explain import Explanation, anomalies, explain, nearest, wires
@@ -560,6 +560,19 @@ def test_the_verdict_at_a_given_gap_is_the_races_on_the_fitted_machine():
         [(_, index)] = model.choice("all_reduce", verdict.size, 8, 2)
         run = theory.race("all_reduce", 8, [verdict.size], model.protocols[index].machine(4, 0.2e-6, model.error))
         assert verdict.wire == (run.winner(verdict.size), run.first(verdict.size).options[0], run.first(verdict.size).time[0])
+
+
+def test_the_network_cards_of_a_node_share_its_bandwidth(four_nodes):
+    report = explain("v100_n4_p16", nics=4)
+    model, one = report.fits[0].machine.model, verdicts_of(report, "all_to_all")
+    for verdict, alone in zip(one.each, verdicts_of(four_nodes, "all_to_all").each):
+        [(_, index)] = model.choice("all_reduce", verdict.size, 8, 2)
+        inside, between = (lambda m: (m.inside, m.between))(model.machine(model.protocols[index], 4))
+        machine = Machine(inside, Link(between.alpha, 4 * between.beta, between.gap), 4, cards_per_node=4)
+        assert verdict.wire[2] == pytest.approx(theory.cost_of(verdict.wire[0], 8, verdict.size, machine).time)
+        assert verdict.wire[2] < alone.wire[2]
+    four, one = (" ".join(each.part("gap").split()) for each in (report, four_nodes))
+    assert "with 4 network cards a node." in four and "with one network card a node (--nics N)." in one
 
 
 def test_a_gap_of_alpha_turns_nothing():
