@@ -26,7 +26,7 @@ from scipy.optimize import least_squares
 
 from ringtree.collectives import spelling
 from ringtree.errors import UsageError
-from ringtree.given import a, takes
+from ringtree.given import a, number, optional, takes
 from ringtree.theory import nccl
 from ringtree.theory.lines import fewest
 from ringtree.theory.model import COLLECTIVES, Model, Protocol, ring_share, seconds_of_calls
@@ -122,7 +122,7 @@ class Fitted:
         return f"{self.model}\nmedian miss {100 * off:.1f} % over {len(self.misses)} measurements"
 
 
-@takes(samples=a(pd.DataFrame, list, tuple, words="a DataFrame or a list of dicts"))
+@takes(samples=a(pd.DataFrame, list, tuple, words="a DataFrame or a list of dicts"), gap=optional(number()))
 def fit_machine(samples, protocols: int | None = None, gap: float | None = None) -> Fitted:
     """Fit a machine to measured times.
 
