@@ -3,7 +3,8 @@
     python benchmarks/simulator.py [--system-python /usr/bin/python3]
 
 SimGrid (Debian: apt install python3-simgrid) is asked for the same algorithm, ranks, sizes, α and
-β; the makespans must agree to 1e-6. It runs under the system's Python with this environment's
+β, at g = α: in these algorithms every step waits for an arrival, so they take as long at every g. The makespans must
+agree to 1e-6. It runs under the system's Python with this environment's
 packages, so both must be the same Python version.
 """
 

@@ -1,7 +1,11 @@
 """All-reduce in slices: the vector is cut, and each slice is reduced by the same algorithm, side by side.
 
 While one slice waits for its message, another one's moves: so the α of one slice hides behind the
-bytes of the others. Each function is a whole rank program; before it every rank has its own
+bytes of the others. The programs here are those that gain: of the others on equal links, one shot
+and two shots wait once or twice and get slower by the further gaps, a tree (MST) and recursive
+doubling gain too and stay behind the first, and two trees and chains have chunks instead. Over
+nodes with a card for each rank, two levels in two shots would gain up to a half, since one level
+hides behind the other; that program is not here, and races over nodes do not have it. Each function is a whole rank program; before it every rank has its own
 `tensor`, and after it every rank has the result in it. `dist` is `torch.distributed`, or anything
 that speaks like it. `op` is called as op(a, b, out=a): torch.add, torch.maximum, torch.mul, …
 """

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import math
+import re
 import sys
 from pathlib import Path
 
 from ringtree.errors import UsageError
 from ringtree.explain import as_text, howto
+from ringtree.explain.gaps import MOST
 from ringtree.explain.report import explain
+
+_UNITS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ns": 1e-9}
 
 
 def arguments(prog="ringtree explain"):
@@ -27,6 +32,12 @@ def arguments(prog="ringtree explain"):
     add("--nodes", type=_numbers, metavar="N", help="on how many nodes")
     add("--gpus-per-node", type=_number, metavar="N", help="ranks on each node, instead of --nodes")
     add("--nics", type=_number, metavar="N", help="network cards of a node, for what busbw is on one of them")
+    add(
+        "--gap",
+        type=_seconds,
+        metavar="TIME",
+        help="between two messages at a port, such as 0.3us (as in the logs, or assumed)",
+    )
     add("--collective", metavar="NAME", help="such as all_reduce, where a log does not name it")
     add("--nccl-log", metavar="FILE", help="a log with NCCL_DEBUG=INFO and NCCL_DEBUG_SUBSYS=INIT,GRAPH,TUNING")
     return parser
@@ -40,6 +51,14 @@ def _number(text: str) -> int:
 
 def _numbers(text: str) -> list[int]:
     return [_number(part) for part in text.split(",")]
+
+
+def _seconds(text: str) -> float:
+    found = re.fullmatch(r"(\d+\.?\d*|\.\d+)(e-?\d+)?\s*(s|ms|us|µs|μs|ns)?", text.strip())
+    seconds = float(found[1] + (found[2] or "")) * _UNITS[found[3] or "s"] if found else math.inf
+    if seconds >= MOST:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time below 1 ms: give one with its unit, such as 0.3us or 300ns")
+    return seconds
 
 
 def main(given=None, prog="ringtree explain") -> int:
@@ -68,6 +87,7 @@ def _run(options) -> int:
         collective=options.collective,
         nics=options.nics,
         nccl_log=_text_of(options.nccl_log),
+        gap=options.gap,
     )
     print(report)
     if page:

@@ -266,9 +266,64 @@
       + `${seconds(curve[0])} at ${binary(sizes[0])}, ${seconds(curve[curve.length - 1])} at ${binary(sizes[sizes.length - 1])}.`);
   }
 
+  // ---- the gap between messages ---------------------------------------------------------------------------------------
+
+  // Seconds of a program (0 or 1) at a gap: linear between the gaps at which Python ran it.
+  function atGap(verdict, which, gap) {
+    const curve = verdict.curve, after = Math.max(1, curve.findIndex(point => point[0] >= gap));
+    const [[low, ...before], [high, ...then]] = [curve[after - 1], curve[after]];
+    return before[which] + (then[which] - before[which]) * (high > low ? (gap - low) / (high - low) : 0);
+  }
+
+  function byGap(element) {
+    const choice = element.querySelector("select"), slider = element.querySelector("input");
+    let verdict;
+    const ends = () => [verdict.curve[0][0], verdict.curve[verdict.curve.length - 1][0]];
+    const draw = () => {
+      verdict = numbers.turned[+choice.value];
+      const [least, most] = ends(), gap = least + (most - least) * slider.value / slider.max;
+      const times = [0, 1].map(which => atGap(verdict, which, gap)), first = times[1] < times[0] ? 1 : 0;
+      slider.setAttribute("aria-valuetext", seconds(gap));
+      element.querySelector("output").textContent = seconds(gap);
+      const said = element.querySelector(".said");
+      said.textContent = `${verdict.what}, g = ${seconds(gap)}: ${verdict.programs[first]} ${seconds(times[first])}, `
+        + `${verdict.programs[1 - first]} ${seconds(times[1 - first])}. The verdict turns at g = ${seconds(verdict.turns)}.`;
+      said.dataset.quicker = verdict.programs[first];
+      drawGaps(element.querySelector(".gaps"), verdict, gap, first);
+    };
+    choice.addEventListener("change", () => { slider.value = 0; draw(); });
+    slider.addEventListener("input", draw);
+    slider.value = 0;
+    return draw;
+  }
+
+  function drawGaps(svg, verdict, gap, first) {
+    const width = Math.max(280, svg.parentElement.clientWidth), height = 240, left = 64, right = 14, top = 12, bottom = 30;
+    const {curve} = verdict, most = curve[curve.length - 1][0], high = 1.1 * Math.max(...curve.flatMap(point => point.slice(1)));
+    const x = value => left + (width - left - right) * value / most, y = value => top + (height - top - bottom) * (1 - value / high);
+    svg.replaceChildren();
+    svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
+    for (const part of [0, .25, .5, .75, 1]) {
+      add(svg, "line", {class: "grid", x1: left, x2: width - right, y1: y(part * high), y2: y(part * high)});
+      add(svg, "text", {x: left - 8, y: y(part * high) + 4, "text-anchor": "end"}, seconds(part * high));
+      if (part === .25 || part === .75) continue;
+      add(svg, "text", {x: x(part * most), y: height - bottom + 18, "text-anchor": part < 1 ? "middle" : "end"}, seconds(part * most));
+    }
+    add(svg, "line", {class: "axis", x1: x(verdict.turns), x2: x(verdict.turns), y1: top, y2: height - bottom});
+    for (const which of [0, 1]) {
+      add(svg, "path", {class: which ? "fitted" : "other", d: path(curve.map(point => [x(point[0]), y(point[1 + which])]))});
+      const end = curve[curve.length - 1], above = end[1 + which] > end[2 - which];
+      add(svg, "text", {x: width - right - 4, y: y(end[1 + which]) + (above ? -6 : 16), "text-anchor": "end"}, verdict.programs[which]);
+    }
+    add(svg, "circle", {class: "chosen", cx: x(gap), cy: y(atGap(verdict, first, gap)), r: 6});
+    svg.setAttribute("aria-label", `${verdict.what}: ${verdict.programs[1]} is quicker below a gap of ${seconds(verdict.turns)}, `
+      + `${verdict.programs[0]} above it.`);
+  }
+
   const drawings = [
     ...[...document.querySelectorAll(".comparison")].map(comparison),
     ...[...document.querySelectorAll(".prediction")].map(prediction),
+    ...[...document.querySelectorAll(".by-gap")].map(byGap),
   ];
   const drawAll = () => drawings.forEach(draw => draw());
   let width = 0;
@@ -277,5 +332,5 @@
   }).observe(document.body);
   drawAll();
 
-  window.explained = {numbers, closedForm, time, interval, seconds, binary, bytes};
+  window.explained = {numbers, closedForm, time, interval, atGap, seconds, binary, bytes};
 })();

@@ -10,7 +10,7 @@ from importlib.resources import files
 import numpy as np
 
 from ringtree.collectives import find
-from ringtree.explain import anomalies
+from ringtree.explain import anomalies, verdicts
 from ringtree.explain.blocks import Bullets, Code, Paragraph, Table
 from ringtree.theory import NAMES
 from ringtree.units import binary_text, seconds_text
@@ -47,7 +47,27 @@ def page_of(report) -> str:
 
 def numbers_of(report) -> dict:
     """What the drawings are made of: for each fitted machine its protocols, its draws and its sweeps; seconds and bytes."""
-    return {"fits": [_numbers_of_fit(report, fit) for fit in report.fits if fit.machine is not None]}
+    return {
+        "fits": [_numbers_of_fit(report, fit) for fit in report.fits if fit.machine is not None],
+        "turned": _turned(report),
+    }
+
+
+def _turned(report) -> list[dict]:
+    """The verdicts that the gap turns: of two programs the seconds at several gaps, and the gap at which they change places."""
+    return [
+        {
+            "what": f"{one.collective} of {binary_text(each.size)} on {one.ranks} ranks",
+            "programs": [verdicts.short(one.collective, way) for way in (each.textbook, each.wire)],
+            "gap": one.gap,
+            "turns": each.turns,
+            "curve": each.curve,
+        }
+        for found in report.verdicts
+        for one in found
+        for each in one.each
+        if each.turns is not None
+    ]
 
 
 def _numbers_of_fit(report, fit) -> dict:
@@ -88,6 +108,8 @@ def _section(section, report) -> str:
     drawn = {"beside": _comparison, "more": _sliders}.get(section.name)
     fitted = [fit for fit in report.fits if fit.machine is not None]
     drawings = "\n".join(drawn(i, fit, len(fitted) > 1) for i, fit in enumerate(fitted)) if drawn else ""
+    if section.name == "gap":
+        drawings = _by_the_gap(_turned(report))
     tables = _all_times(report) if section.name == "beside" else ""
     return f'<section id="{section.name}"><h2>{html.escape(section.title)}</h2>\n{drawings}\n{blocks}\n{tables}</section>'
 
@@ -149,6 +171,21 @@ def _sliders(index, fit, several) -> str:
 <figure><svg class="forecast" role="img"></svg>
 <figcaption>Time over size for these nodes and cards, with the 90 % interval; the dot is the chosen size.</figcaption></figure>
 <noscript><p>The sliders need JavaScript; the table below does not.</p></noscript></div>"""
+
+
+def _by_the_gap(turned) -> str:
+    """Where the two programs of a verdict that the gap turns are drawn over the gap, with a slider."""
+    if not turned:
+        return ""
+    options = "".join(f'<option value="{i}">{html.escape(one["what"])}</option>' for i, one in enumerate(turned))
+    return f"""<div class="by-gap">
+<p><label>Verdict <select>{options}</select></label></p>
+<form onsubmit="return false"><div class="slider"><label for="between-messages">Gap</label>
+<input type="range" id="between-messages" min="0" max="100" step="1"><output for="between-messages"></output></div></form>
+<p class="said" role="status" aria-live="polite"></p>
+<figure><svg class="gaps" role="img"></svg><figcaption>Time over the gap, up to g = α: the line is where the verdict turns.
+</figcaption></figure>
+<noscript><p>The slider needs JavaScript; the tables below do not.</p></noscript></div>"""
 
 
 def _all_times(report) -> str:

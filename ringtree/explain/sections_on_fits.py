@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from ringtree.explain import forecasts, nearest
+from ringtree.explain import forecasts, gaps, nearest, verdicts
 from ringtree.explain.blocks import Bullets, Paragraph, Section, Table
 from ringtree.explain.limits import limits
 from ringtree.explain.sections_on_sweeps import label
 from ringtree.units import binary_text, bytes_text, count_text, percent_text, seconds_text
 
-__all__ = ["more_nodes", "the_machine", "the_nearest", "three_beside_each_other", "what_stays_open"]
+__all__ = ["by_the_gap", "more_nodes", "the_machine", "the_nearest", "three_beside_each_other", "what_stays_open"]
 
 _WORDS = {
     "start": "to start a call",
@@ -180,6 +180,48 @@ def more_nodes(report) -> Section:
             Paragraph(f"In brackets the 90 % interval. {forecasts.held(fit)}"),
         ]
     return Section("more", "Twice and four times the nodes", tuple(blocks))
+
+
+def by_the_gap(report) -> Section:
+    """Which program is quickest at g = α and at the wires' g, and at which g the verdict turns; and where that g is from."""
+    blocks: list = [Paragraph(gaps.sentences(report.gaps))]
+    for fit, found in zip(report.fits, report.verdicts):
+        if why := verdicts.why_not(fit):
+            blocks.append(Paragraph(f"{fit.collective}: no verdict: {why}."))
+        blocks += map(_verdicts, found)
+    if any(report.verdicts):
+        blocks.append(
+            Paragraph(
+                "The quickest of all programs of the table, on the fitted machine, without the start of a call"
+                f"{_cards(report)}. Below the g in the "
+                "last column the second is quicker, above it the first; – is a verdict that g does not turn by more than the "
+                f"fit's median miss ({', '.join(dict.fromkeys(percent_text(one.band) for found in report.verdicts for one in found))})."
+            )
+        )
+    return Section("gap", "Which program is quickest, by the gap between messages", tuple(blocks))
+
+
+def _cards(report) -> str:
+    if max(sweep.nodes for sweep in report.sweeps) == 1:
+        return ""
+    return (
+        f", with {count_text(report.nics, 'network card')} a node"
+        if report.nics
+        else ", with one network card a node (--nics N)"
+    )
+
+
+def _verdicts(one) -> Table:
+    world = f"{one.collective}, {one.ranks} ranks on {count_text(one.nodes, 'node')}"
+    rows = [
+        (
+            binary_text(each.size),
+            *(f"{verdicts.short(one.collective, way)} {seconds_text(way[2])}" for way in (each.textbook, each.wire)),
+            "–" if each.turns is None else seconds_text(each.turns),
+        )
+        for each in one.each
+    ]
+    return Table((world, "g = α (textbook)", f"g = {seconds_text(one.gap)}", "turns at g"), tuple(rows))
 
 
 def what_stays_open(report) -> Section:

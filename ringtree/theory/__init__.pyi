@@ -7,6 +7,7 @@ from ringtree.theory.costs import (
     lower_bound as lower_bound,
     textbook_time as textbook_time,
 )
+from ringtree.theory.gaps import HOLD_A_GAP as HOLD_A_GAP, FittedGap as FittedGap, fit_gap as fit_gap
 from ringtree.theory.lines import fastest as fastest, fit_line as fit_line, fit_lines as fit_lines, misses as misses
 from ringtree.theory.machines import (
     HELD as HELD,

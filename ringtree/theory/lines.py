@@ -7,13 +7,14 @@ fit_lines(sizes, times)                     # the smaller of several lines, as m
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
 
 from ringtree.cost import Link
 from ringtree.errors import UsageError
-from ringtree.given import a, either, several, some_numbers, takes
+from ringtree.given import a, either, number, optional, several, some_numbers, takes
 
 __all__ = ["fastest", "fewest", "fit_line", "fit_lines", "misses"]
 
@@ -21,8 +22,8 @@ LINKS = either(several("a Link or a sequence of them", lambda each: hasattr(each
 ROUNDING = 1e-9  # of a relative miss: so small a gain is none, on every machine
 
 
-@takes(sizes=some_numbers, times=some_numbers)
-def fit_line(sizes, times) -> Link:
+@takes(sizes=some_numbers, times=some_numbers, gap=optional(number()))
+def fit_line(sizes, times, gap: float | None = None) -> Link:
     """The link whose α + n·β comes closest to the measured times, each miss counted in per cent.
 
     sizes: bytes; times: seconds, one for each size. What is made small is the sum of the squared
@@ -34,15 +35,19 @@ def fit_line(sizes, times) -> Link:
     in α and β: two equations in two unknowns. Neither may be negative; where the best line had one
     below zero, the best line without it is taken.
 
+    gap: the link's g in seconds, no longer than the α that is found; left out, the textbook's, g = α. Messages that wait for
+    an arrival each, as in a ping-pong, do not hold it. The link's `error` is the median miss: a race on it does not tell apart
+    what is nearer.
+
     Raises UsageError if there are fewer than two different sizes, if the lengths differ, or if a
     value is not finite, a time not positive or a size negative.
     """
     sizes, times = _points(sizes, times, lines=1)
-    return _line(sizes, times)
+    return _fitted([_line(sizes, times)], sizes, times, gap)[0]
 
 
-@takes(sizes=some_numbers, times=some_numbers)
-def fit_lines(sizes, times, count: int | None = 2) -> tuple[Link, ...]:
+@takes(sizes=some_numbers, times=some_numbers, gap=optional(number()))
+def fit_lines(sizes, times, count: int | None = 2, gap: float | None = None) -> tuple[Link, ...]:
     """Several links of which each message takes the fastest, fitted together: smallest α first.
 
     That is what communication software does: it keeps one protocol for small messages and others
@@ -51,7 +56,7 @@ def fit_lines(sizes, times, count: int | None = 2) -> tuple[Link, ...]:
     measured times wins. A line that is the fastest at none of the sizes is left out, so there may
     be fewer than `count`.
 
-    sizes, times and errors as in `fit_line`; `count` lines need at least 2·count different sizes. With
+    sizes, times, gap and errors as in `fit_line`; `count` lines need at least 2·count different sizes. With
     count=None, cross-validation chooses: every fourth size is left out in turn and predicted by 1 to 4 lines
     fitted to the rest, and the fewest lines are taken that predict as well as the best, within its standard error.
     """
@@ -81,7 +86,13 @@ def fit_lines(sizes, times, count: int | None = 2) -> tuple[Link, ...]:
         if error < best_error * (1 - ROUNDING):
             best, best_error = links, error
     used = np.unique(np.argmin([link.time(sizes) for link in best], axis=0))
-    return tuple(sorted((best[i] for i in used), key=lambda link: (link.alpha, link.beta)))
+    return _fitted(sorted((best[i] for i in used), key=lambda link: (link.alpha, link.beta)), sizes, times, gap)
+
+
+def _fitted(links, sizes, times, gap) -> tuple[Link, ...]:
+    """The links with their gap, and with the median miss of all together."""
+    error = float(np.median(np.abs(misses(links, sizes, times))))
+    return tuple(replace(link, gap=link.alpha if gap is None else min(gap, link.alpha), error=error) for link in links)
 
 
 def _best_number_of_lines(sizes, times, most: int = 4, folds: int = 4) -> int:

@@ -17,7 +17,7 @@ often and as far as it happened.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -26,7 +26,7 @@ from scipy.optimize import least_squares
 
 from ringtree.collectives import spelling
 from ringtree.errors import UsageError
-from ringtree.given import a, takes
+from ringtree.given import a, number, optional, takes
 from ringtree.theory import nccl
 from ringtree.theory.lines import fewest
 from ringtree.theory.model import COLLECTIVES, Model, Protocol, ring_share, seconds_of_calls
@@ -122,8 +122,8 @@ class Fitted:
         return f"{self.model}\nmedian miss {100 * off:.1f} % over {len(self.misses)} measurements"
 
 
-@takes(samples=a(pd.DataFrame, list, tuple, words="a DataFrame or a list of dicts"))
-def fit_machine(samples, protocols: int | None = None) -> Fitted:
+@takes(samples=a(pd.DataFrame, list, tuple, words="a DataFrame or a list of dicts"), gap=optional(number()))
+def fit_machine(samples, protocols: int | None = None, gap: float | None = None) -> Fitted:
     """Fit a machine to measured times.
 
     samples: a DataFrame, or a list of dicts, with the columns collective (one of `theory.COLLECTIVES`), size
@@ -131,7 +131,9 @@ def fit_machine(samples, protocols: int | None = None) -> Fitted:
     ("ring" or "tree"); run where one world size was measured more than once; back_to_back for broadcasts and reduces
     (whether calls followed each other with no barrier between), unless `.attrs` name the tool. `measure.measure`,
     `logs.read` and `data.samples` give such tables. protocols: 1, 2 or 3; left out, the number that predicts every second
-    size best from the others is taken, the smaller one if it is as good within its standard error.
+    size best from the others is taken, the smaller one if it is as good within its standard error. gap: seconds between two
+    messages at a port, for what the model simulates; left out, the described wires'. It is given and not fitted, since in
+    rings and trees every step waits for an arrival; `fit_gap` finds it in all-to-alls and scatters.
 
     Raises UsageError, in one sentence, for missing columns, times or sizes that are not finite or not positive,
     sizes out of order within a run, fewer than 4 different sizes, a collective without a closed form, and broadcasts and
@@ -143,9 +145,10 @@ def fit_machine(samples, protocols: int | None = None) -> Fitted:
     worlds = samples.groupby(["ranks", "nodes"]).ngroups
     unseen = held_out(samples, by="ranks" if worlds > 2 else "size", protocols=protocols)
     logs, covariance, doubt = _most_probable(samples, protocols)
-    model = _model(logs, protocols)
+    misses = _with_misses(samples, _model(logs, protocols))
+    model = replace(_model(logs, protocols), gap=gap, error=float(misses.miss.abs().median()))
     parameters = _parameters(logs, covariance, doubt, protocols)
-    return Fitted(model, parameters, _with_misses(samples, model), unseen, worlds, logs, covariance)
+    return Fitted(model, parameters, misses, unseen, worlds, logs, covariance)
 
 
 @takes(samples=a(pd.DataFrame, list, tuple, words="a DataFrame or a list of dicts"))

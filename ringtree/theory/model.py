@@ -15,14 +15,14 @@ protocol and over ring and tree. The closed forms are those by which NCCL choose
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
 from ringtree import collectives
 from ringtree.cost import Machine
 from ringtree.errors import UsageError
-from ringtree.given import Kind, any_number, either, one_of, optional, require, several, some_numbers, takes, whole
+from ringtree.given import Kind, any_number, either, number, one_of, optional, require, several, some_numbers, takes, whole
 from ringtree.theory.wires import card, nvlink
 from ringtree.units import bytes_text, seconds_text
 
@@ -58,13 +58,13 @@ class Protocol:
                 which = "greater than 0" if speed else "that is not negative"
                 raise UsageError(f"Protocol got {field.name}={value}: give a finite number {which}")
 
-    def machine(self, ranks_per_node: int | None, gap: float | None = None) -> Machine:
+    def machine(self, ranks_per_node: int | None, gap: float | None = None, error: float | None = None) -> Machine:
         """The α-β `Machine` of this protocol, whose nodes share their way out, for the simulator.
 
-        gap: seconds between two messages at a port, no longer than a hop; left out, those of `theory.wires`.
+        gap: seconds between two messages at a port, no longer than a hop; left out, those of `theory.wires`. error: of the fit.
         """
         inside, between = (
-            wire(float(hop), bandwidth=float(speed), **({} if gap is None else {"gap": gap}))
+            replace(wire(float(hop), bandwidth=float(speed), **({} if gap is None else {"gap": gap})), error=error)
             for wire, hop, speed in (
                 (nvlink, self.hop_inside, self.bandwidth_inside),
                 (card, self.hop_between, self.bandwidth_between),
@@ -116,7 +116,8 @@ def closed_form(collective: str, algorithm: str, protocol: Protocol, sizes, rank
     L = 2·[(p/N − 1)·hop_inside + lg N·hop_between], and a rank passes on 2n bytes in all, x = 2n/bandwidth.
     A vector in one piece pays n/bandwidth on every hop. Cut into chunks it pays x once, and
     2κ·√(L·x/2) for filling the pipeline; for κ = 1 that is the least of (hops + chunks − 1)·(α + n/chunks·β)
-    over the number of chunks, up and down overlapping. The smaller of the two counts.
+    over the number of chunks, up and down overlapping. Chunks that are posted ahead follow
+    each other by the gap g and not by α, which makes κ about √(g/α). The smaller of the two counts.
 
     Raises UsageError for another collective or algorithm.
     """
@@ -163,13 +164,19 @@ def seconds_of_calls(collective: str, algorithm: str, sizes, ranks, nodes):
 class Model:
     """A machine as its software uses it: protocols, of which every call takes the fastest.
 
-    ranks_per_node: where given, `nodes` may be left out of the calls below.
+    ranks_per_node: where given, `nodes` may be left out of the calls below. gap: seconds between two messages at a port, of
+    what is simulated; left out, those of `theory.wires`. The closed forms need none: their steps wait for arrivals. error: of a
+    fitted model, the median part by which it misses the measured times.
     """
 
     protocols: tuple[Protocol, ...]
     ranks_per_node: int | None = None
+    gap: float | None = None
+    error: float | None = None
 
     def __post_init__(self):
+        for name in ("gap", "error"):
+            require("Model", name, getattr(self, name), optional(number()))
         require("Model", "protocols", self.protocols, several("a tuple of Protocols"))
         require("Model", "ranks_per_node", self.ranks_per_node, optional(whole(1)))
         if not self.protocols:
@@ -226,9 +233,13 @@ class Model:
         times = []
         for protocol in self.protocols:
             start = protocol.start + (protocol.enter_network if nodes > 1 else 0)
-            machine = protocol.machine(ranks // nodes if nodes > 1 else None)
+            machine = self.machine(protocol, ranks // nodes if nodes > 1 else None)
             times.append(start + simulate(run, inputs, machine, trace=False).makespan)
         return float(min(times))
+
+    def machine(self, protocol: Protocol, ranks_per_node: int | None = None) -> Machine:
+        """The α-β `Machine` of one of its protocols, with the model's gap and its error of fit."""
+        return protocol.machine(ranks_per_node, self.gap, self.error)
 
     def nodes(self, ranks: int, nodes: int | None = None) -> int:
         """How many nodes so many ranks have here. Raises UsageError where they do not share out evenly."""

@@ -13,11 +13,11 @@ import pandas as pd
 from ringtree import collectives
 from ringtree.cost import Link, Machine
 from ringtree.errors import UsageError
-from ringtree.given import a, number, several, takes, whole
+from ringtree.given import a, number, optional, several, takes, whole
 from ringtree.simulated.dist import THROUGH_EACH_CARD
 from ringtree.theory.costs import is_laid, seconds_of
 from ringtree.theory.table import ALGORITHMS
-from ringtree.units import binary_text, seconds_text
+from ringtree.units import binary_text, percent_text, seconds_text
 
 __all__ = ["Race", "race"]
 
@@ -62,17 +62,21 @@ class Race:
             )
         return float(row.time.iloc[0])
 
+    @property
+    def _band(self) -> str:
+        return percent_text(self.band)
+
     def __str__(self) -> str:
         lines = [f"{self.collective} on {self.ranks} ranks, quickest of {self.times.algorithm.nunique()}:"]
         for size in dict.fromkeys(self.times["size"]):
             near = self.first(size)
             names = [_named(row.algorithm, row.options) for row in near.itertuples()]
             behind = (
-                f"   (within {100 * self.band:.0f} %: {', '.join(names[1:3])}{' …' if len(names) > 3 else ''})"
-                if len(names) > 1
-                else ""
+                f"   (within {self._band}: {', '.join(names[1:3])}{' …' if len(names) > 3 else ''})" if len(names) > 1 else ""
             )
             lines.append(f"{binary_text(size):>8} {seconds_text(near.time[0]):>8}  {names[0]}{behind}")
+        if self.band == self.machine.error:
+            lines.append(f"two times are not told apart within {self._band}, the median miss of the machine's fit")
         if self.laid:
             lines.append(f"once through each card: {', '.join(self.laid)}")
         lines += [f"left out: {name}, {reason}" for name, reason in self.left_out.items()]
@@ -85,15 +89,15 @@ class Race:
     machine=a(Link, Machine, words="a Link or a Machine"),
     gamma=number(),
     itemsize=whole(1),
-    band=number(),
+    band=optional(number()),
     root=whole(),
 )
-def race(collective, ranks, sizes, machine, *, gamma=0.0, itemsize=4, band=BAND, root=0) -> Race:
+def race(collective, ranks, sizes, machine, *, gamma=0.0, itemsize=4, band=None, root=0) -> Race:
     """Run every algorithm of the table that is valid for so many ranks, and time it by `cost_of`.
 
     collective: a name as `ringtree.collectives.find` reads it. sizes: bytes of the full vector, whole elements of `itemsize`.
     machine: a Link, or a Machine, whose `ranks_per_node` the algorithms over nodes use. band: two times that differ by less
-    than this part are not told apart. root: of a collective that has one. Options go over the grid of their row, from the
+    than this part are not told apart; left out, the median miss of the fit on a machine that was fitted, and 0.1 on another. root: of a collective that has one. Options go over the grid of their row, from the
     middle downhill.
 
     An algorithm that needs more than two million messages is left out and named, and so is one that this machine has no form
@@ -101,6 +105,8 @@ def race(collective, ranks, sizes, machine, *, gamma=0.0, itemsize=4, band=BAND,
     """
     collective = collectives.find(collective).name
     machine = Machine(machine) if isinstance(machine, Link) else machine
+    if band is None:
+        band = BAND if machine.error is None else machine.error
     rows = [row for row in ALGORITHMS if row.collective == collective]
     if not rows:
         known = ", ".join(dict.fromkeys(row.collective for row in ALGORITHMS))

@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from ringtree import data, theory
-from ringtree.command.explain import main
+from ringtree import Link, Machine, data, theory
+from ringtree.command.explain import arguments, main
 from ringtree.errors import UsageError
 from ringtree.explain import Explanation, anomalies, explain, nearest, wires
 from ringtree.explain.expectations import capability_of, expectation
@@ -23,6 +23,7 @@ TITLES = [
     "busbw, and what it means on each wire",
     "The nearest published machine",
     "Twice and four times the nodes",
+    "Which program is quickest, by the gap between messages",
     "What these logs cannot say",
 ]
 
@@ -151,6 +152,9 @@ def test_a_log_that_cannot_be_read_is_named_and_the_others_are_explained(logs, t
         (["--nccl-log", "none.log"], "--nccl-log none.log cannot be read"),
         (["--collective", "all_shout"], "all_shout"),
         (["--ranks", "0"], "not a whole number"),
+        (["--gap", "0.3"], "'0.3' is not a time below 1 ms: give one with its unit, such as 0.3us or 300ns"),
+        (["--gap", "soon"], "'soon' is not a time below 1 ms"),
+        (["--gap=-1us"], "'-1us' is not a time below 1 ms"),
         (["--gpus-per-node", "two"], "not a whole number"),
     ],
 )
@@ -506,3 +510,94 @@ def test_nothing_given_is_one_sentence():
         explain("v100_n2_p8", nics=0)
     with pytest.raises(UsageError, match="ranks="):
         explain("v100_n2_p8", ranks=[8, 0])
+
+
+# ---- the gap between messages
+
+
+@pytest.fixture(scope="module")
+def four_nodes():
+    return explain("v100_n4_p16")
+
+
+def verdicts_of(report, collective):
+    return next(one for found in report.verdicts for one in found if one.collective == collective)
+
+
+@pytest.mark.parametrize("text, seconds", [("0.3us", 3e-7), ("300 ns", 3e-7), ("3e-7", 3e-7), (".5µs", 5e-7), ("0", 0.0)])
+def test_a_gap_is_given_in_seconds_or_with_a_unit(text, seconds):
+    assert arguments().parse_args(["a.log", "--gap", text]).gap == pytest.approx(seconds)
+
+
+def test_the_report_says_where_the_gap_is_from(four_nodes):
+    given, text = explain("v100_n4_p16", gap=0.5e-6), " ".join(four_nodes.part("gap").split())
+    assert "100 ns inside a node and 300 ns between nodes: assumed, as the described wires have it" in text
+    assert "the logs hold no all_to_all or scatter: give one, since in rings and trees every step waits for an arrival" in text
+    assert {gap.source for gap in given.gaps.values()} == {"given"}
+    assert "500 ns between nodes, as given with --gap." in " ".join(given.part("gap").split())
+    for wrong in (-1.0, 1e-3, "0.3us", float("nan")):
+        with pytest.raises(UsageError, match="gap="):
+            explain("v100_n4_p16", gap=wrong)
+
+
+def test_a_verdict_stands_at_both_gaps_and_turns_between_them(four_nodes):
+    one = verdicts_of(four_nodes, "all_to_all")
+    assert (one.ranks, one.nodes, one.gap) == (8, 2, theory.CARD_GAP)
+    short = one.each[0]
+    assert (short.textbook[0], short.wire[0]) == ("bruck_all_to_all", "direct_all_to_all")
+    assert one.band == four_nodes.fits[0].machine.model.error
+    gaps, bruck, direct = zip(*short.curve)
+    assert gaps[0] == one.gap < short.turns < gaps[-1]
+    assert direct[0] < bruck[0] and direct[-1] > bruck[-1]
+    below, above = ([b > d for g, b, d in short.curve if (g < short.turns) == side] for side in (True, False))
+    assert all(below) and not any(above[1:])
+
+
+def test_the_verdict_at_a_given_gap_is_the_races_on_the_fitted_machine():
+    report = explain("v100_n4_p16", gap=0.2e-6)
+    model, one = report.fits[0].machine.model, verdicts_of(report, "all_reduce")
+    for verdict in one.each:
+        [(_, index)] = model.choice("all_reduce", verdict.size, 8, 2)
+        run = theory.race("all_reduce", 8, [verdict.size], model.protocols[index].machine(4, 0.2e-6, model.error))
+        assert verdict.wire == (run.winner(verdict.size), run.first(verdict.size).options[0], run.first(verdict.size).time[0])
+
+
+def test_the_network_cards_of_a_node_share_its_bandwidth(four_nodes):
+    report = explain("v100_n4_p16", nics=4)
+    model, one = report.fits[0].machine.model, verdicts_of(report, "all_to_all")
+    for verdict, alone in zip(one.each, verdicts_of(four_nodes, "all_to_all").each):
+        [(_, index)] = model.choice("all_reduce", verdict.size, 8, 2)
+        inside, between = (lambda m: (m.inside, m.between))(model.machine(model.protocols[index], 4))
+        machine = Machine(inside, Link(between.alpha, 4 * between.beta, between.gap), 4, cards_per_node=4)
+        assert verdict.wire[2] == pytest.approx(theory.cost_of(verdict.wire[0], 8, verdict.size, machine).time)
+        assert verdict.wire[2] < alone.wire[2]
+    four, one = (" ".join(each.part("gap").split()) for each in (report, four_nodes))
+    assert "with 4 network cards a node." in four and "with one network card a node (--nics N)." in one
+
+
+def test_a_gap_of_alpha_turns_nothing():
+    one = verdicts_of(explain("v100_n4_p16", gap=0.9e-3), "all_reduce")
+    assert [each.turns for each in one.each] == [None] * 3 and all(each.textbook == each.wire for each in one.each)
+
+
+def all_to_alls(groups=(4, 8, 16), gap=0.25e-6):
+    link, sizes = Link.of(3e-6, bandwidth=50e9, gap=gap), [1 << k for k in range(8, 22, 2)]
+    for ranks in groups:
+        times = [5e-6 + theory.cost_of("direct_all_to_all", ranks, size, link).time for size in sizes]
+        yield pd.DataFrame({"collective": "all_to_all", "ranks": ranks, "size": sizes, "time": times})
+
+
+def test_a_gap_in_all_to_alls_of_three_groups_is_inferred_and_said_so():
+    report = explain("h200_p8", *all_to_alls(), nodes=1)
+    gap = report.gaps["inside"]
+    assert gap.source == "inferred" and gap.seconds == pytest.approx(0.25e-6, rel=1e-6)
+    text = " ".join(report.part("gap").split())
+    assert "g inside a node is 250 ns (250 ns to 250 ns), inferred from the all_to_all on 4, 8, 16 ranks" in text
+    assert verdicts_of(report, "all_reduce").gap == pytest.approx(0.25e-6, rel=1e-6)
+    two = explain("h200_p8", *all_to_alls((4, 8)), nodes=1)
+    assert two.gaps["inside"].source == "described" and "three group sizes or more" in " ".join(two.part("gap").split())
+
+
+def test_where_there_is_no_verdict_the_reason_is_given():
+    assert "all_to_all: no verdict: no machine is fitted" in explain(*all_to_alls(), nodes=1).part("gap")
+    assert "two ranks have one program" in explain("osu_vnode_prc_latency").part("gap")

@@ -351,7 +351,7 @@ def test_without_scripts_the_words_and_tables_are_there(folder):
     text = (folder / "v100.html").read_text(encoding="utf-8")
     body = text[text.index("<main>") : text.index("</main>")]
     assert body.count("<table>") >= 6 + 5 and "<noscript>" in body
-    assert len(re.findall(r"<h2>", body)) == 8 and body.count("<details>") == 5
+    assert len(re.findall(r"<h2>", body)) == 9 and body.count("<details>") == 5
 
 
 def test_a_screen_reader_has_each_drawing_in_a_sentence_and_the_prediction_as_it_changes(opened):
@@ -359,7 +359,7 @@ def test_a_screen_reader_has_each_drawing_in_a_sentence_and_the_prediction_as_it
     labels = page.evaluate(
         "[...document.querySelectorAll('svg')].map(e => [e.getAttribute('role'), e.getAttribute('aria-label')])"
     )
-    assert len(labels) == 3 and all(role == "img" and len(label) > 40 for role, label in labels)
+    assert len(labels) == 4 and all(role == "img" and len(label) > 40 for role, label in labels)
     assert page.get_attribute(".said", "aria-live") == "polite" and page.get_attribute("html", "lang") == "en"
     assert page.evaluate("[...document.querySelectorAll('h1, h2, h3')].map(e => e.tagName).join(' ')").startswith("H1 H2 H2")
 
@@ -370,3 +370,35 @@ def test_the_numbers_in_the_page_are_whole(folder):
     [fit] = numbers["fits"]
     assert len(fit["sweeps"]) == 5 and len(fit["draws"]) == len(fit["longer"]) == 400
     assert np.shape(fit["draws"])[1:] == np.shape(fit["protocols"]) and len(text) < 400_000
+
+
+# ---- the gap between messages
+
+
+def test_the_slider_of_the_gap_names_the_quicker_program_on_both_sides_of_where_it_turns(opened, reports):
+    page = opened()
+    turned = [(one, each) for found in reports["v100"].verdicts for one in found for each in one.each if each.turns is not None]
+    assert turned and page.evaluate("explained.numbers.turned.length") == len(turned)
+    for index, (one, each) in enumerate(turned):
+        page.select_option(".by-gap select", str(index))
+        for place, way in ((0, each.wire), (100, each.textbook)):
+            page.evaluate(
+                "to => { const slider = document.querySelector('#between-messages'); slider.value = to;"
+                " slider.dispatchEvent(new Event('input')); }",
+                place,
+            )
+            said = page.locator(".by-gap .said")
+            assert way[0].startswith(said.get_attribute("data-quicker").split(",")[0])
+            assert f"{one.collective} of " in said.inner_text() and "turns at g = " in said.inner_text()
+        gaps, first, second = zip(*each.curve)
+        for gap, times in zip(gaps, zip(first, second)):
+            mine = page.evaluate(
+                "([i, gap]) => [0, 1].map(w => explained.atGap(explained.numbers.turned[i], w, gap))", [index, gap]
+            )
+            assert mine == pytest.approx(times, rel=1e-9)
+
+
+def test_a_page_whose_verdicts_the_gap_does_not_turn_has_no_slider_for_it(browser, tmp_path):
+    (tmp_path / "a.html").write_text(explain("v100_n1_p4", gap=0.9e-3).page(), encoding="utf-8")
+    with opened_page(browser, (tmp_path / "a.html").as_uri()) as (page, _):
+        assert page.locator(".by-gap").count() == 0 and page.locator("#gap table").count() == 2

@@ -128,3 +128,13 @@ def test_the_card_of_a_rank():
     machine = Machine(Link(1.0, 0.0), ranks_per_node=8, cards_per_node=4)
     assert [machine.card(rank) for rank in (0, 1, 2, 7, 8, 15)] == [(0, 0), (0, 0), (0, 1), (0, 3), (1, 0), (1, 3)]
     assert Machine(Link(1.0, 0.0), ranks_per_node=8).card(9) == (1, 1)
+
+
+def test_the_error_of_a_fit_goes_with_the_link_and_makes_no_other_link_of_it():
+    fitted = Link(1.0, 0.1, error=0.05)
+    assert fitted == Link(1.0, 0.1) and repr(fitted) == repr(Link(1.0, 0.1))
+    assert Machine(fitted).error == 0.05 and Machine(Link(1.0, 0.1)).error is None
+    assert Machine(fitted, Link(1.0, 0.1, error=0.2), 2).error == 0.2
+    for wrong in (-0.1, math.inf, math.nan, "5 %"):
+        with pytest.raises(UsageError, match="Link got error="):
+            Link(1.0, 0.1, error=wrong)

@@ -21,6 +21,7 @@ TRACE = simulate(ring_all_reduce, INPUTS, LINK).trace
 SIZES, TIMES = np.array([8.0, 64.0, 512.0, 4096.0]), np.array([1e-6, 2e-6, 3e-6, 9e-6])
 TABLE = measure.frame([])
 NUMBER, WHOLE, WORD, FUNCTION = ["four", None, -1, float("nan")], ["four", 1.5, -1, True], [3, "nope"], [3, "nope"]
+GAP = [each for each in NUMBER if each is not None]  # None is to leave it out
 LIST, DICT, LINKS = [3, None], [3, [1]], ["fast", None, 3]
 
 
@@ -30,7 +31,7 @@ def never(*_):
 
 # function: arguments that would do, and bad values for each argument that has a kind
 CALLS = {
-    ringtree.Link: (dict(alpha=1, beta=1), dict(alpha=NUMBER, beta=NUMBER)),
+    ringtree.Link: (dict(alpha=1, beta=1), dict(alpha=NUMBER, beta=NUMBER, gap=GAP, error=GAP)),
     ringtree.Machine: (
         dict(inside=LINK, between=LINK, ranks_per_node=2),
         dict(inside=LINKS, between=["slow", 3], ranks_per_node=WHOLE, cards_per_node=WHOLE),
@@ -126,9 +127,13 @@ CALLS = {
     ),
     theory.fastest: (dict(links=LINK, sizes=SIZES), dict(links=[3, [], [3]], sizes=["much", None])),
     theory.find: (dict(program="ring_all_reduce"), dict(program=WORD)),
-    theory.fit_line: (dict(sizes=SIZES, times=TIMES), dict(sizes=["much", None, 3], times=["long", None, 3])),
-    theory.fit_lines: (dict(sizes=SIZES, times=TIMES), dict(sizes=["much", None, 3], times=["long", None, 3], count=WHOLE)),
-    theory.fit_machine: (dict(samples=TABLE), dict(samples=[3, "nope", []])),
+    theory.fit_gap: (dict(samples=TABLE), dict(samples=[3, "nope", []], nics=WHOLE)),
+    theory.fit_line: (dict(sizes=SIZES, times=TIMES), dict(sizes=["much", None, 3], times=["long", None, 3], gap=GAP)),
+    theory.fit_lines: (
+        dict(sizes=SIZES, times=TIMES),
+        dict(sizes=["much", None, 3], times=["long", None, 3], count=WHOLE, gap=GAP),
+    ),
+    theory.fit_machine: (dict(samples=TABLE), dict(samples=[3, "nope", []], gap=GAP)),
     theory.held_out: (dict(samples=TABLE), dict(samples=[3, "nope", []])),
     theory.misses: (dict(links=LINK, sizes=SIZES, times=TIMES), dict(links=[3, []], sizes=["much", 3], times=["long", 3])),
     theory.ring_share: (dict(collective="all_reduce", ranks=4), dict(collective=WORD, ranks=WHOLE, nodes=WHOLE)),
@@ -145,7 +150,7 @@ CALLS = {
             machine=LINKS,
             gamma=NUMBER,
             itemsize=WHOLE,
-            band=NUMBER,
+            band=GAP,
             root=WHOLE,
         ),
     ),
@@ -155,7 +160,10 @@ CALLS = {
         dict(zip(theory.Protocol.__dataclass_fields__, [1] * 6)),
         dict(start=NUMBER, hop_inside=NUMBER, bandwidth_between=[*NUMBER, 0]),
     ),
-    theory.Model: (dict(protocols=(theory.Protocol(*[1] * 6),)), dict(protocols=[3, ()], ranks_per_node=WHOLE)),
+    theory.Model: (
+        dict(protocols=(theory.Protocol(*[1] * 6),)),
+        dict(protocols=[3, ()], ranks_per_node=WHOLE, gap=GAP, error=GAP),
+    ),
 }
 CASES = [
     pytest.param(call, argument, value, id=f"{call.__name__}-{argument}-{value!r:.12}")
@@ -181,7 +189,7 @@ def test_a_bad_argument_is_refused_in_one_line(call, argument, value):
 # Public names that are not in CALLS, and why.
 PLAIN = "plain data, made by the package"
 LEFT = {
-    "Algorithm Bound Cost Fitted Followed Picture Player Race Recording Run Simulation Timing Trace": PLAIN,
+    "Algorithm Bound Cost Fitted FittedGap Followed Picture Player Race Recording Run Simulation Timing Trace": PLAIN,
     "Explanation Finding Ranks Lab": PLAIN,
     "Answer Case Level Limit Program Question": "for authors of labs, whose tests try every exercise",
     "Deadlock ProgramError RankDied RankError RanksStuck CheckFailed": "errors",

@@ -1,10 +1,11 @@
 """Races over the whole table: who takes part, who is quickest, and what is not told apart; rings through each card."""
 
+import numpy as np
 import pytest
 
-from ringtree import Link, Machine
+from ringtree import Link, Machine, data
 from ringtree.errors import UsageError
-from ringtree.theory import ALGORITHMS, card, cost_of, nvlink, race
+from ringtree.theory import ALGORITHMS, card, cost_of, fit_line, fit_lines, fit_machine, misses, nvlink, race
 from ringtree.theory.costs import _of_one_tensor, _simulated
 
 LINK = Link.of(5e-6, bandwidth=50e9, gap=0.5e-6)
@@ -60,6 +61,27 @@ def test_two_times_in_the_band_are_not_told_apart():
     names = [*run.first(MIB).algorithm]
     assert len(names) > 1 and f"(within 10 %: {names[1]}" in str(run)
     assert len(race("all_reduce", 8, [MIB], LINK, band=0.0).first(MIB)) == 1
+
+
+def test_a_fitted_link_brings_its_own_band_and_says_so():
+    random, sizes = np.random.default_rng(0), 2.0 ** np.arange(3, 27)
+    times = LINK.time(sizes) * np.exp(random.normal(0, 0.03, len(sizes)))
+    for link in (fit_line(sizes, times, gap=0.5e-6), *fit_lines(sizes, times, count=1, gap=0.5e-6)):
+        assert link.error == np.median(np.abs(misses(link, sizes, times))) and 0 < link.error < 0.05
+        run = race("all_reduce", 8, [MIB], link)
+        assert run.band == link.error
+        assert f"not told apart within {100 * link.error:.1f} %, the median miss of the machine's fit" in str(run)
+        assert race("all_reduce", 8, [MIB], link, band=0.2).band == 0.2
+    assert race("all_reduce", 8, [MIB], LINK).band == 0.1 and "median miss" not in str(race("all_reduce", 8, [MIB], LINK))
+
+
+def test_a_fitted_machine_brings_its_own_band():
+    samples = data.samples("v100_n2_p8", "v100_n4_p16")
+    fitted = fit_machine(samples, 1, 0.3e-6)
+    assert fitted.model.error == fitted.misses.miss.abs().median()
+    machine = fitted.model.machine(fitted.model.protocols[0], 4)
+    assert machine.error == fitted.model.error == race("all_to_all", 8, [4096], machine).band
+    assert machine.between.gap == 0.3e-6
 
 
 def test_too_many_messages_are_left_out_and_said(monkeypatch):
