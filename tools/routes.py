@@ -1,4 +1,4 @@
-"""Minutes, needs, next stops and names: `python tools/routes.py` writes them to the chapters' heads and to pages in `book`.
+"""Minutes, needs, next stops and names: `python tools/routes.py` writes them to the chapters and to pages in `book`.
 
 book/routes.yml names the routes. A chapter's minutes are computed from its words and its lines of code; a lab's are the ones
 that it prints. `tests/repository/test_routes.py` fails where something is out of date.
@@ -21,6 +21,8 @@ WORDS, LINES, CELLS = 150, 12, 4
 FOLDED = re.compile(r"```\{admonition\} [^\n]*\n:class: dropdown\n.*?\n```", re.DOTALL)
 SCRIPT = re.compile(r"```python\n# scripts/.*?\n```", re.DOTALL)
 HEAD = re.compile(r"\n\n\*\d+ minutes[.,] [^\n]*\*(?=\n\n|$)")
+# The last line of a chapter's summary, as `foot_of` makes it. One that says more is left as it is.
+FOOT = re.compile(r"^Next: \[[^\]]*\]\([^)]*\)(?: \([^)]*\))?(?:; \[[^\]]*\]\([^)]*\)(?: \([^)]*\))?)*\.$", re.MULTILINE)
 LABS = ROOT / "book" / "labs.md"
 NAMES = ROOT / "book" / "names.md"
 BETWEEN = r"(?s)(<!-- {0} -->\n).*?(<!-- end of {0} -->)"
@@ -85,8 +87,12 @@ def minutes(path, further=False):
 
 
 def words(cells):
-    """The number of words in Markdown cells, without folded answers, whole scripts, addresses and the line below the promise."""
-    texts = (FOLDED.sub("", SCRIPT.sub("", HEAD.sub("", cell.source))) for cell in cells if cell.cell_type == "markdown")
+    """The number of words in Markdown cells, without folded answers, whole scripts, addresses, and the lines that say what is next."""
+    texts = (
+        FOLDED.sub("", SCRIPT.sub("", HEAD.sub("", FOOT.sub("", cell.source))))
+        for cell in cells
+        if cell.cell_type == "markdown"
+    )
     return sum(len(re.findall(r"[^\W\d_][\w'’-]*", re.sub(r"\]\(\S+?\)", "]", text))) for text in texts)
 
 
@@ -129,15 +135,29 @@ def spoken(count):
     return f"{hours} h {rest} min" if hours and rest else f"{hours} h" if hours else f"{rest} min"
 
 
-def head_of(number):
-    """The line below a chapter's first sentence."""
-    path, following = chapters()[number], {}
+def following(number, keep=lambda stop: True):
+    """Return {stop: names of the routes on which it comes next after a chapter}, of the stops to keep."""
+    found = {}
     for route in plan()["routes"]:
         stops = stops_of(route)
-        if number in stops and stops.index(number) + 1 < len(stops):
-            following.setdefault(stops[stops.index(number) + 1], []).append(route["name"].lower())
+        later = [stop for stop in stops[stops.index(number) + 1 :] if keep(stop)] if number in stops else []
+        if later:
+            found.setdefault(later[0], []).append(route["name"].lower())
+    return found
+
+
+def foot_of(number):
+    """The line at a chapter's end: the next chapter of each route. The lab is named above it, under "Your turn"."""
+    path, after = chapters()[number], following(number, chapters().__contains__)
+    named = [f" ({', '.join(names)})" if len(after) > 1 else "" for names in after.values()]
+    return f"Next: {'; '.join(link(stop, path) + names for stop, names in zip(after, named))}."
+
+
+def head_of(number):
+    """The line below a chapter's first sentence."""
+    path = chapters()[number]
     needs = " and ".join(link(each, path) for each in plan()["needs"].get(number, ()))
-    after = "; ".join(f"{link(stop, path)} ({', '.join(names)})" for stop, names in following.items())
+    after = "; ".join(f"{link(stop, path)} ({', '.join(names)})" for stop, names in following(number).items())
     more = minutes(path, further=True)
     said = f"*{minutes(path)} minutes{f', and {more} for the part called Further' if more else ''}. {f'It needs {needs}.' if needs else 'It needs nothing before it.'}"
     return f"{said} Next: {after}.*" if after else f"{said}*"
@@ -208,6 +228,9 @@ def wanted():
             found = nbformat.read(path, as_version=4)
             first, promise, *rest = HEAD.sub("", found.cells[0].source).split("\n\n")
             found.cells[0].source = "\n\n".join([first, promise, head_of(number), *rest])
+            for cell in found.cells:
+                if cell.cell_type == "markdown":
+                    cell.source = FOOT.sub(lambda _: foot_of(number), cell.source)
             yield path, nbformat.writes(found) + "\n"
     for page in PAGES:
         text = page.read_text(encoding="utf-8")

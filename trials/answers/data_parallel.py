@@ -401,7 +401,7 @@ WRONG = {
         "the share of the sum": (FAIR.replace(" * dist.get_world_size()", ""), "with 1, 3 rows: .*everything is half of"),
         "the mean of nothing": (
             FAIR_WEIGHT.replace(" if len(losses) else losses.sum()", ""),
-            "rank 0 has as loss .nan. and should have .*nobody has written there, or 0 was divided by 0",
+            "rank 0 has as loss .nan. and should have .*nobody has written there, 0 was divided by 0",
         ),
         "the most rows": (
             FAIR.replace("all_reduce(count)", "all_reduce(count, dist.ReduceOp.MAX)"),
@@ -429,7 +429,10 @@ WRONG = {
             ),
             "Not yet within the target: .*through the busier port",
         ),
-        "a number": (FAIR.replace("losses.sum()", "losses.sum().item()"), "no gradient finds back to the losses"),
+        "a number": (
+            FAIR.replace("losses.sum()", "losses.sum().item()"),
+            "no gradient flows from what it returned to the losses",
+        ),
         "Python's number": (
             FAIR.replace(
                 "losses.sum() * dist.get_world_size() / count", "float(losses.detach().sum() * dist.get_world_size() / count)"

@@ -222,7 +222,7 @@ WRONG = {
             ),
             "rank 0 has as rows that came",
         ),
-        "without a gradient": (PLAIN, "no gradient finds back"),
+        "without a gradient": (PLAIN, "no gradient flows"),
         "a gradient that stays here": (
             EXCHANGE.replace("return Exchange.apply(gradient.contiguous(), *ctx.way_back), None", "return gradient, None"),
             "invalid gradient at index 0",
@@ -473,7 +473,7 @@ def keep(chosen, experts, capacity, dist):
             LAYER.replace("unsqueeze(1))", "unsqueeze(1)).flatten()"),
             r"of shape \(\d+,\), and one of shape \(rows, width\) was wanted",
         ),
-        "the built-in has no gradient": (PLAIN + LAYER[len(EXCHANGE) :], "no gradient finds back|has as gradient of the"),
+        "the built-in has no gradient": (PLAIN + LAYER[len(EXCHANGE) :], "no gradient flows|has as gradient of the"),
         "all tokens to all": (
             EXCHANGE
             + '''

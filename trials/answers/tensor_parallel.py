@@ -337,7 +337,7 @@ def linear(x, weight, bias, dist):
                 "    return Leave.apply(F.linear(hidden, down), dist) + bias",
                 "    return (Leave.apply(F.linear(hidden, down), dist) + bias).detach()",
             ),
-            "no gradient finds back",
+            "no gradient flows",
         ),
         "its part of the result": (
             WHOLE.replace(" + bias\n", " + bias\n", 1).replace(
@@ -531,7 +531,7 @@ def linear(x, weight, bias, dist):
                 "powers, target = Leave.apply(torch.stack([powers, target]), dist)",
                 "both = torch.stack([powers, target]).detach()\n    dist.all_reduce(both)\n    powers, target = both",
             ),
-            "no gradient finds back",
+            "no gradient flows",
         ),
         "a number": (LOSS.replace("- target).mean()", "- target).mean().item()"), "it returned float, and a tensor was wanted"),
         "a loss for each token": (LOSS.replace("- target).mean()", "- target)"), "it returned a tensor of shape"),

@@ -82,10 +82,10 @@ ON_NODES = (
     ),
 )
 NODES_HINTS = (
-    "One ring leaves each node through one card. Two rings, each with one half of the vector, can use both: one leaves every "
-    "node at its even rank, the other at its odd rank.",
-    "A ring is an order of the ranks. One: 0, 1, 2, 3, …; two: 1, 0, 3, 2, …. In the second, ranks 0, 2, 4 are the last of "
-    "their nodes. Where p is odd or there is one node, one ring will do.",
+    "One ring leaves each node through one card. Two rings, each with one half of the vector, can use both. The ring to the "
+    "right, 0, 1, 2, 3, …, leaves every node at its odd rank. Which rank does your ring to the left leave a node from?",
+    "A ring to the left leaves every node at its even rank. So does a ring to the right in the order 1, 0, 3, 2, …. Take "
+    "either as the second ring. Where p is odd or there is one node, one ring will do.",
     "Write a generator that walks one ring and yields, for each step, what to send to whom and what to receive from whom; "
     "then put the steps of both rings into one batch.",
 )

@@ -76,7 +76,9 @@ def weighted(function, weight, rows, dist):
     if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
         complain(f"it returned {type(loss).__name__}, and a tensor with one number was wanted: the loss")
     if not loss.requires_grad:
-        complain("from what it returned no gradient finds back to the losses: make it of `losses`, not of numbers read from it")
+        complain(
+            "no gradient flows from what it returned to the losses: compute it from `losses`, not from numbers read from it"
+        )
     loss.backward()
     mean = loss.detach().to(weight.dtype, copy=True).reshape(())
     gradient = torch.zeros_like(weight) if net[0].weight.grad is None else net[0].weight.grad

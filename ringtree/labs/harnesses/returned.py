@@ -14,5 +14,5 @@ def differentiable(answer, shape):
         text = "(" + ", ".join(str(size) for size in shape) + (",)" if len(shape) == 1 else ")")
         complain(f"it returned a tensor of shape {tuple(answer.shape)}, and one of shape {text} was wanted")
     if not answer.requires_grad:
-        complain("from what it returned no gradient finds back to what it was given")
+        complain("no gradient flows from what it returned to what it was given")
     return answer
