@@ -78,7 +78,7 @@ def _computes(name, function, swapped, divides):
                 raise Differ(np.broadcast_to(np.asarray(two) != 0, self.each.shape))
             raise ZeroDivisionError("division by zero")
         result = function(one, two)
-        if function is operator.mul and np.abs(result.astype(float)).max() > _MOST:
+        if function is operator.mul and np.abs(np.multiply(one, two, dtype=float)).max() > _MOST:
             raise OverflowError("a product of lengths that an array of 64 bits does not hold")
         return Lengths(result)
 

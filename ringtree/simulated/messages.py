@@ -169,8 +169,8 @@ class Messages:
         _, source, dst, _ = send.operation
         _, target, src, _ = receive.operation
         try:
-            nbytes = source.nbytes
-            if nbytes != target.nbytes or source.dtype is not target.dtype:
+            nbytes, room = source.nbytes, target.nbytes
+            if nbytes is not room and nbytes != room or source.dtype is not target.dtype:
                 raise faults.mismatch(send, receive)
         except AttributeError:
             raise faults.no_tensor(receive if hasattr(source, "nbytes") else send) from None

@@ -43,12 +43,13 @@ class Sketch:
         self.home = home
 
     def _part(self, start, stop):
+        if type(self.count) is Lengths:
+            return self._piece(start, (stop - start) * (stop > start))
+        return self._piece(start, stop - start if stop > start else 0)
+
+    def _piece(self, start, count):
         # without __init__, whose call takes longer than what it does: most sketches are parts
         part = _new(Sketch)
-        if type(self.count) is Lengths:
-            count = (stop - start) * (stop > start)
-        else:
-            count = stop - start if stop > start else 0
         part.count = count
         part.dtype = dtype = self.dtype
         part.nbytes = count * dtype.itemsize
@@ -115,7 +116,7 @@ class Sketch:
             sizes = [min(sizes, self.count - start) for start in range(0, self.count, sizes)]
         parts, start = [], 0
         for size in sizes:
-            parts.append(self._part(start, start + size))
+            parts.append(self._piece(start, size))
             start += size
         return tuple(parts)
 

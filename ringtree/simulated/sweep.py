@@ -96,7 +96,9 @@ def _together(program, entries, cases):
     makespans, holds = tape.timed(machines, np.array(gammas, dtype=float))
     makespans[0], holds[0] = done.makespan, True
     sent, received = tape.traffic()
-    return [Swept(*each) for each in zip(makespans.tolist(), map(tuple, sent.T.tolist()), map(tuple, received.T.tolist()))], holds
+    return [
+        Swept(*each) for each in zip(makespans.tolist(), map(tuple, sent.T.tolist()), map(tuple, received.T.tolist()))
+    ], holds
 
 
 # -- what is noted of the run -------------------------------------------------------
@@ -195,7 +197,10 @@ class Tape(Notes):
         """Bytes sent and received: by rank and case."""
         sent, received = np.zeros((2, self.network.size, self.cases), dtype=np.int64)
         lengths, which = self._lengths([message[4] for message in self.booked])
-        for total, ranks in (sent, [message[2] for message in self.booked]), (received, [message[3] for message in self.booked]):
+        for total, ranks in (
+            (sent, [message[2] for message in self.booked]),
+            (received, [message[3] for message in self.booked]),
+        ):
             np.add.at(total, np.array(ranks, dtype=int), lengths[which])
         return sent, received
 
@@ -240,7 +245,13 @@ class _Plan:
         ports = [network.ports(src, dst) for src, dst in zip(columns[2], columns[3])]
         self.out, self.into = np.array(ports, dtype=int).reshape(-1, 2).T
         self.ports = len(network.out)
+        self.by_port = [self._sorted(ports) for ports in (self.out, self.into)]
         self._levels(reduces)
+
+    def _sorted(self, ports):
+        """(the port of each message, the messages port by port, where each port begins)."""
+        row = np.argsort(ports, kind="stable")
+        return ports, row, np.searchsorted(ports[row], np.arange(self.ports + 1))
 
     def _levels(self, reduces):
         tape, at_port = self.tape, [[0] * self.ports, [0] * self.ports]
@@ -281,8 +292,8 @@ class _Plan:
         lengths, reduced = self.lengths[:, some], self.reduced[:, some] * gammas
         cases = len(gammas)
         now = np.zeros((len(self.tape.moments), cases))
-        ready, end = np.zeros((2, len(self.src), cases))
-        out_free, into_free, out_gap, into_gap = np.zeros((4, self.ports, cases))
+        ready, begin, until, end = np.zeros((4, len(self.src), cases))
+        out_free, into_free, out_gap, into_gap, out_widest, into_widest = np.zeros((6, self.ports, cases))
         holds = np.ones(cases, dtype=bool)
         for messages, moments, before, waits, came, starts, reducing, which in self.levels:
             if messages.size:
@@ -291,14 +302,25 @@ class _Plan:
                 when = np.maximum(now[self.asked[messages]], now[self.meets[messages]])
                 was_out, was_into = out_free[out], into_free[into]
                 start = np.maximum(when, np.maximum(was_out, was_into))
-                free, arrival = start + (gap[kind] + moving), start + (alpha[kind] + moving)
-                # Sure where it does not go before one that was booked earlier, and takes time: one that takes none keeps no port.
-                wrong = (when < np.maximum(out_gap[out], into_gap[into])) | (free <= start) | (arrival <= when)
-                holds &= ~wrong.any(axis=0)
-                out_gap[out] = np.where(start > was_out, start, out_gap[out])
-                into_gap[into] = np.where(start > was_into, start, into_gap[into])
-                out_free[out] = into_free[into] = free
-                ready[messages], end[messages] = when, arrival
+                busy = gap[kind] + moving
+                # Whether it may fit in before one that was booked earlier, in a gap of its port out or its port in.
+                early = (when < out_gap[out]) & (busy <= out_widest[out]) | (when < into_gap[into]) & (
+                    busy <= into_widest[into]
+                )
+                for row in np.flatnonzero(early.any(axis=1)):
+                    some = early[row]
+                    booked = self._earlier(messages[row])
+                    start[row, some] = _first_fit(
+                        begin[booked][:, some], until[booked][:, some], when[row, some], busy[row, some]
+                    )
+                free, arrival = start + busy, start + (alpha[kind] + moving)
+                # one that takes no time keeps no port, and its ranks go on at the moment at which it was booked
+                holds &= ((free > start) & (arrival > when)).all(axis=0)
+                for gaps, widest, ports, was in (out_gap, out_widest, out, was_out), (into_gap, into_widest, into, was_into):
+                    gaps[ports] = np.where(start > was, start, gaps[ports])
+                    widest[ports] = np.maximum(widest[ports], (start - was) * (1 + 1e-9))  # rounding
+                out_free[out], into_free[into] = np.maximum(was_out, free), np.maximum(was_into, free)
+                ready[messages], begin[messages], until[messages], end[messages] = when, start, free, arrival
             if moments.size:
                 now[moments] = now[before]
                 if waits.size:
@@ -307,11 +329,19 @@ class _Plan:
                     now[reducing] += reduced[which]
         return now[last].max(axis=0), holds & self._in_order(ready)
 
+    def _earlier(self, message):
+        """What was booked before a message at its two ports."""
+        found = []
+        for ports, row, first_ in self.by_port:
+            port = ports[message]
+            some = row[first_[port] : first_[port + 1]]
+            found.append(some[: np.searchsorted(some, message)])
+        return np.concatenate(found)
+
     def _in_order(self, ready):
         """In which cases every port takes its messages in the order of the tape."""
         wrong = np.zeros(ready.shape[1], dtype=bool)
-        for ports in self.out, self.into:
-            row = np.argsort(ports, kind="stable")
+        for ports, row, _ in self.by_port:
             one, other = row[:-1], row[1:]
             same = ports[one] == ports[other]
             one, other = one[same], other[same]
@@ -343,6 +373,17 @@ class _Plan:
                 self._by_rank[self.src[number]].append(number)
             self._by_rank = [np.array(each, dtype=int) for each in self._by_rank]
         return self._by_rank
+
+
+def _first_fit(begin, until, ready, busy):
+    """The first moment from `ready` on at which none of what was booked, from `begin` to `until`, is in the way for so long."""
+    start = ready
+    while True:
+        in_the_way = (begin < start + busy) & (until > start)
+        later = np.maximum(start, np.where(in_the_way, until, start).max(axis=0, initial=0.0))
+        if (later == start).all():
+            return start
+        start = later
 
 
 def _by_level(levels):
