@@ -51,7 +51,7 @@ def sweep(program, entries, cases) -> list[Swept]:
     keeps nothing from one rank or run to another. Raises what it raises in a separate run.
     """
     found: dict[int, Swept] = {}
-    groups: list[list[int]] = [*_alike(cases).values()]
+    groups = _alike(cases)
     while groups:
         group = groups.pop()
         some = [cases[number] for number in group]
@@ -65,19 +65,26 @@ def sweep(program, entries, cases) -> list[Swept]:
                 timed, holds = [], [False] * len(group)
             found.update((number, each) for number, each, held in zip(group, timed, holds) if held)
             rest = [number for number, held in zip(group, holds) if not held]
-            groups += [rest] if 0 < len(rest) < len(group) - 1 else [[number] for number in rest]
+            again = len(rest) * 2 <= len(group)  # else the rest has few orders in common
+            groups += [rest] if rest and again else [[number] for number in rest]
         else:
             found[group[0]] = _alone(program, entries, *some[0])
     return [found[number] for number in range(len(cases))]
 
 
-def _alike(cases):
-    """The cases in groups that one run can stand for: with the same ports, and the same messages between nodes."""
-    groups = {}
+def _alike(cases) -> list[list[int]]:
+    """The numbers of the cases in groups that one run can stand for, with the same ports and the same messages between nodes.
+
+    The one that is run comes first: of middle length, since the shortest have orders of their own.
+    """
+    groups: dict[tuple, list[int]] = {}
     for number, (count, machine, _) in enumerate(cases):
-        many = count > MOST and number  # too many to be computed with: alone
-        groups.setdefault((machine.ranks_per_node, machine.cards_per_node, many), []).append(number)
-    return groups
+        alone = number if count > MOST else None
+        groups.setdefault((machine.ranks_per_node, machine.cards_per_node, alone), []).append(number)
+    for group in groups.values():
+        group.sort(key=lambda number: cases[number][0])
+        group.insert(0, group.pop(len(group) // 2))
+    return [*groups.values()]
 
 
 def _alone(program, entries, count, machine, gamma):
@@ -377,13 +384,13 @@ class _Plan:
 
 def _first_fit(begin, until, ready, busy):
     """The first moment from `ready` on at which none of what was booked, from `begin` to `until`, is in the way for so long."""
-    start = ready
-    while True:
-        in_the_way = (begin < start + busy) & (until > start)
-        later = np.maximum(start, np.where(in_the_way, until, start).max(axis=0, initial=0.0))
-        if (later == start).all():
-            return start
-        start = later
+    order = begin.argsort(axis=0)
+    begin = np.take_along_axis(begin, order, axis=0)
+    until = np.take_along_axis(until, order, axis=0)
+    # Behind all that begin before each of them, and behind all.
+    starts = np.maximum.accumulate(np.concatenate([ready[None], until]), axis=0)
+    fits = np.concatenate([starts[:-1] + busy <= begin, np.ones((1, len(ready)), dtype=bool)])
+    return np.take_along_axis(starts, fits.argmax(axis=0)[None], axis=0)[0]
 
 
 def _by_level(levels):
