@@ -59,7 +59,7 @@ def sweep(program, entries, cases) -> list[Swept]:
             try:
                 timed, holds = _together(program, entries, some)
             except Differ as ways:
-                groups += [[each for each, same in zip(group, ways.same) if same is way] for way in (True, False)]
+                groups += [[each for each, same in zip(group, ways.same) if same == way] for way in (True, False)]
                 continue
             except (Exception, Untimed):
                 timed, holds = [], [False] * len(group)
