@@ -202,6 +202,38 @@ def test_a_size_that_turns_the_order_at_a_port_is_run_anew(alone):
     assert 1 < sum(holds) < len(counts)
 
 
+def in_places(tensor, dist):
+    """Two messages to rank 3 are ready at one moment. That of rank 0 is its second one where the first is ready at that moment too."""
+    rank, short, more, long = dist.get_rank(), Sketch(100), Sketch(5000), Sketch(10_000_000)
+    if rank == 0:
+        first, second = dist.isend(short, 1), dist.isend(short, 3)
+        second.wait()
+        dist.send(long, 5)
+        first.wait()
+    if rank == 1:
+        dist.recv(tensor, 4)
+        dist.recv(short, 0)
+    if rank == 2:
+        dist.send(more, 3)
+    if rank == 3:
+        dist.recv(Sketch(10_000), 5)
+        for work in dist.batch_isend_irecv([dist.P2POp(dist.irecv, short, 0), dist.P2POp(dist.irecv, more, 2)]):
+            work.wait()
+    if rank == 4:
+        dist.send(tensor, 1)
+    if rank == 5:
+        dist.send(Sketch(10_000), 3)
+        dist.recv(long, 0)
+
+
+def test_places_at_one_moment_are_those_of_each_size():
+    cases = [(n, Machine(TEXTBOOK), 0.0) for n in (200, 100, 300, 10_000)]
+    found = sweep(in_places, lambda count: [Sketch(count)] * 6, cases)
+    assert found == [separate(in_places, [Sketch(n)] * 6, machine) for n, machine, _ in cases]
+    _, holds = module._together(in_places, lambda count: [Sketch(count)] * 6, cases)
+    assert [*holds] == [True, True, True, False]
+
+
 messages = st.lists(
     st.tuples(st.integers(0, 4), st.integers(1, 4), st.integers(0, 3), st.integers(0, 3), st.integers(0, 3)), max_size=24
 )
