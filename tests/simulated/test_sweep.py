@@ -161,6 +161,12 @@ def test_a_program_that_goes_by_the_size_is_swept_as_it_runs(program):
     assert cost_of(program, 4, sizes, CARD) == [cost_of(program, 4, n, CARD) for n in sizes]
 
 
+@pytest.mark.parametrize("program", [polling, beside, computing])
+def test_what_time_may_decide_is_run_case_by_case(program, alone):
+    cost_of(program, 4, [400, 4000], CARD)
+    assert len(alone) == 6, "two sizes, each for the time, the rounds and the path"
+
+
 def test_what_a_program_raises_for_one_size_is_raised():
     def program(tensor, dist):
         if tensor.numel() == 1000:
