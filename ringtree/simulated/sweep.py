@@ -7,15 +7,17 @@ way for it; only when. So one run is enough to know all messages: it is made wit
 (`lengths`), and a `Tape` notes what each rank asked for, waited for and reduced. Then all sizes and links are timed at once
 (`_timed`), an array of them where the run had one time.
 
-What a port does first can depend on the size. So the order that was noted is checked in each case, with the simulator's own rule:
+What a port does first can depend on the size. So the order that was noted is checked in each case, by the simulator's own rule:
 at each port messages become ready one after the other, those at one moment in the order of their places. A case in which that
-does not hold, or a message would start in a gap before one that was booked earlier, is run anew. So is one with other lengths
-where the program decided by them, and every case of a program that polls, runs collectives beside its ranks, or raises.
+does not hold is run anew, and so is one in which a message takes no time, since more may then follow at its moment. The lengths
+part where the program decides by them, each part with a run of its own. And every case is run by itself if the program polls,
+computes, runs collectives beside its ranks, or raises.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -339,9 +341,9 @@ class _Plan:
     def _earlier(self, message):
         """What was booked before a message at its two ports."""
         found = []
-        for ports, row, first_ in self.by_port:
+        for ports, row, begins in self.by_port:
             port = ports[message]
-            some = row[first_[port] : first_[port + 1]]
+            some = row[begins[port] : begins[port + 1]]
             found.append(some[: np.searchsorted(some, message)])
         return np.concatenate(found)
 
@@ -355,8 +357,8 @@ class _Plan:
             wrong |= (ready[one] > ready[other]).any(axis=0)
             ties = ready[one] == ready[other]
             tied = ties.any(axis=1)
-            for first_, second, tie in zip(one[tied].tolist(), other[tied].tolist(), ties[tied]):
-                wrong |= tie & self._later(first_, second, ready)
+            for this, that, tie in zip(one[tied].tolist(), other[tied].tolist(), ties[tied]):
+                wrong |= tie & self._later(this, that, ready)
         return ~wrong
 
     def _later(self, one, other, ready):
@@ -367,19 +369,19 @@ class _Plan:
         return (places[0] > places[1]) | ((places[0] == places[1]) & (self.src[one] > self.src[other]))
 
     def _place(self, message, ready):
-        first_, last = self.before[message], self.order[message]
-        if first_ == last:
+        before, last = self.before[message], self.order[message]
+        if before == last:
             return np.zeros(ready.shape[1], dtype=int)
-        sends = self._sends()[self.src[message]][first_:last]
+        sends = self._sends[self.src[message]][before:last]
         return (ready[sends] >= ready[message]).sum(axis=0)
 
+    @cached_property
     def _sends(self):
-        if not hasattr(self, "_by_rank"):
-            self._by_rank = [[] for _ in self.tape.sends]
-            for number in np.lexsort((self.order, self.src)).tolist():
-                self._by_rank[self.src[number]].append(number)
-            self._by_rank = [np.array(each, dtype=int) for each in self._by_rank]
-        return self._by_rank
+        """By rank, its sends in the order in which it asked for them."""
+        by_rank = [[] for _ in self.tape.sends]
+        for number in np.lexsort((self.order, self.src)).tolist():
+            by_rank[self.src[number]].append(number)
+        return [np.array(each, dtype=int) for each in by_rank]
 
 
 def _first_fit(begin, until, ready, busy):
