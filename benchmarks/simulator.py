@@ -6,6 +6,8 @@ SimGrid (Debian: apt install python3-simgrid) is asked for the same algorithm, r
 β, at g = α: in these algorithms every step waits for an arrival, so they take as long at every g. The makespans must
 agree to 1e-6. It runs under the system's Python with this environment's
 packages, so both must be the same Python version.
+
+Then what a sweep over 40 sizes costs beside one run, in seconds of CPU, both in this process.
 """
 
 import argparse
@@ -20,9 +22,10 @@ import time
 import torch
 
 from ringtree import algorithms
-from ringtree.cost import Link
+from ringtree.cost import Link, Machine
 from ringtree.simulated.simulation import simulate
 from ringtree.simulated.sketch import Sketch
+from ringtree.simulated.sweep import sweep
 
 HERE = pathlib.Path(__file__).resolve().parent
 LINK = Link(10e-6, 1 / 450e9)
@@ -54,11 +57,32 @@ def main():
             if apart > 1e-6:
                 line += "   TOO FAR APART"
         print(line, flush=True)
+    for name, size in CASES:
+        print(sizes_at_once(name, size), flush=True)
     began = time.perf_counter()
     run = simulate(algorithms.ring_all_reduce, [Sketch(1 << 20) for _ in range(1024)], LINK, trace=False)
     print(
         f"\nring all-reduce of 1,024 ranks, no payload, no trace: {run.messages:,} messages in {time.perf_counter() - began:.1f} s"
     )
+
+
+def sizes_at_once(name, size, sizes=40):
+    """A line: the price of so many sizes in runs of one, the quickest of three each, in this process."""
+    program, counts = getattr(algorithms, name), [int(256 * size * 2 ** (i / 4)) for i in range(sizes)]
+    cases = [(count, Machine(LINK), 0.0) for count in counts]
+    one = cpu(lambda: simulate(program, [Sketch(counts[0])] * size, LINK, trace=False))
+    all_of_them = cpu(lambda: sweep(program, lambda count: [Sketch(count)] * size, cases))
+    return f"{name + f', {size} ranks':40}{sizes} sizes for the price of {all_of_them / one:.1f} runs"
+
+
+def cpu(work):
+    """Seconds of CPU, of the quickest of three."""
+    seconds = []
+    for _ in range(3):
+        began = time.process_time()
+        work()
+        seconds.append(time.process_time() - began)
+    return min(seconds)
 
 
 def ours(name, inputs):

@@ -157,9 +157,8 @@ class Clock:
     def compute(self, seconds, label):
         """The running rank has computed: its clock moves, and before it next asks for a message it has to `advance`."""
         rank = self.turns[self.running]
-        start = rank.now
-        rank.now = start + seconds
-        self.notes.computed(rank.number, start, rank.now, label)
+        self.notes.computed(rank.number, rank.now, seconds, label)
+        rank.now += seconds
 
     def computing(self, seconds, label):
         """As `compute`, and ranks that are earlier go first."""

@@ -82,21 +82,23 @@ class NotedWork(Work):
 class Messages:
     """All messages of a run: those asked for by one rank alone, and how many have moved.
 
-    guard: a `Guard` of buffers in flight, or None. late: whether a rank's clock may be ahead of its turn
-    where it asks for a message, because it computed. graphs: whether tensors may have gradients; what moves has none.
+    notes: `Notes`, or the `Tape` of a sweep. guard: a `Guard` of buffers in flight, or None. late: whether a rank's clock may be
+    ahead of its turn where it asks for a message, because it computed. graphs: whether tensors may have gradients; what moves
+    has none.
     """
 
     def __init__(self, clock, network, notes, guard, late, graphs=False):
         self.clock, self.agenda, self.size = clock, clock.agenda, len(clock.ranks)
         self.home = clock.home
-        self.carry, self.machine = network.carry, network.machine
+        self.carry, self.machine = notes.carry or network.carry, network.machine
         self.ready = clock.agenda.pending  # (when, send, receive) of messages that are ready and not booked
         clock.agenda.settle = self._settle
         self.note = notes.moved if notes.wanted else None
         self.guard, self.late, self.graphs = guard, late, graphs
         self.move = move if guard is None else guard.copy
-        self.careful = late or guard is not None
-        self.work = NotedWork if notes.wanted or guard is not None else Work
+        self.tape = notes if notes.work is not None else None
+        self.careful = late or guard is not None or self.tape is not None
+        self.work = notes.work or (NotedWork if notes.wanted or guard is not None else Work)
         self.unmatched = {}  # by channel, the first of the works that wait for their other half
         self.queues = defaultdict(deque)  # by channel, the others, where there are more
         self.asked = 0
@@ -144,6 +146,8 @@ class Messages:
         if self.late:
             self.clock.advance(rank, rank.now)  # it may have computed: earlier ranks go first
             work.posted = rank.now
+        if self.tape is not None:
+            self.tape.posted(work)
         if self.guard is not None:
             self.guard.used(work.tensor, not work.sends)  # what has not come yet cannot be sent on
             rank.in_flight[work] = True
@@ -165,8 +169,8 @@ class Messages:
         _, source, dst, _ = send.operation
         _, target, src, _ = receive.operation
         try:
-            nbytes = source.nbytes
-            if nbytes != target.nbytes or source.dtype is not target.dtype:
+            nbytes, room = source.nbytes, target.nbytes
+            if nbytes is not room and nbytes != room or source.dtype is not target.dtype:
                 raise faults.mismatch(send, receive)
         except AttributeError:
             raise faults.no_tensor(receive if hasattr(source, "nbytes") else send) from None

@@ -13,7 +13,7 @@ class Network:
     """A machine's links, and which of its ports are taken when. Ports are numbered: those of the ranks, then the cards."""
 
     def __init__(self, machine, size):
-        self.machine = machine
+        self.machine, self.size = machine, size
         self.one_link = machine.inside if machine.between is None else None
         self.cards = self._cards(size) if machine.cards_per_node else None  # by rank, the number of its card's port
         ports = size + (len(set(self.cards)) if self.cards else 0)
@@ -27,14 +27,20 @@ class Network:
     def carry(self, src, dst, nbytes, ready):
         """(start, arrival) of a message that may move from `ready` on; no message before it was ready later."""
         link = self.one_link or self.machine.link(src, dst)
-        if self.cards is not None and self.machine.node(src) != self.machine.node(dst):
-            src, dst = self.cards[src], self.cards[dst]
+        if self.cards is not None:
+            src, dst = self.ports(src, dst)
         moving = nbytes * link.beta
         if self.out_free[src] > ready or self.into_free[dst] > ready:
             start = self._book(src, dst, ready, link.gap + moving)
             return start, start + (link.alpha + moving)
         self.out_free[src] = self.into_free[dst] = ready + (link.gap + moving)  # nothing to wait for, as most messages go
         return ready, ready + (link.alpha + moving)
+
+    def ports(self, src, dst):
+        """The numbers of the port out and the port in that a message keeps."""
+        if self.cards is None or self.machine.node(src) == self.machine.node(dst):
+            return src, dst
+        return self.cards[src], self.cards[dst]
 
     def _book(self, src, dst, ready, duration):
         out, into = self.out[src], self.into[dst]

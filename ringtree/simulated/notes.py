@@ -11,6 +11,8 @@ _message, _span = partial(tuple.__new__, Message), partial(tuple.__new__, Span)
 class Notes:
     """What happened so far. keep: whether there will be a trace; watch: who is told, or None."""
 
+    work = carry = None  # of a `Tape` alone: what notes its waits, and what carries its messages
+
     def __init__(self, size, keep, watch):
         self.size = size
         self.watch = watch
@@ -53,9 +55,13 @@ class Notes:
         if self.messages is not None:
             self.spans.append(_span((rank, start, end, label, "wait")))
 
-    def computed(self, rank, start, end, label):
+    def computed(self, rank, start, seconds, label):
         if self.messages is not None:
-            self.spans.append(_span((rank, start, end, label, "compute")))
+            self.spans.append(_span((rank, start, start + seconds, label, "compute")))
+
+    def reduces(self, clock, gamma):
+        """What is told of so many bytes that the running rank has reduced, or None."""
+        return (lambda nbytes: clock.compute(nbytes * gamma, "reduce")) if gamma else None
 
     def called(self, rank, asked, ranks, posted, start, end, beside):
         """A rank's collective has run, from start to end; beside: whether the rank went on meanwhile."""

@@ -95,11 +95,17 @@ def simulate(
     if not inputs:
         raise UsageError("simulate got no inputs: give one entry for each rank, at least one")
     machine = Machine(machine) if isinstance(machine, Link) else machine
-    notes, mode = Notes(len(inputs), trace, watch), torch.is_grad_enabled()
+    notes = Notes(len(inputs), trace, watch)
+    return run(program, inputs, Network(machine, len(inputs)), notes, gamma, checked, seconds, rules, autograd)
+
+
+def run(program, inputs, network, notes, gamma=0.0, checked=False, seconds=60.0, rules="gloo", autograd=False):
+    """What `simulate` does. notes: who notes what happens, `Notes` or a `Tape`."""
+    mode = torch.is_grad_enabled()
     ways = Threads(lambda: _conditions(clock, gamma, guard, issued, mode)) if autograd else greenlet
     clock = Clock(len(inputs), notes, ways)
     guard = Guard(clock) if checked else None
-    messages = Messages(clock, Network(machine, len(inputs)), notes, guard, late=gamma > 0, graphs=autograd)
+    messages = Messages(clock, network, notes, guard, late=gamma > 0, graphs=autograd)
     issued = [[] for _ in inputs] if rules == "nccl" else None
     dists = [NcclDist(rank, messages, issued[rank.number]) if issued else SimulatedDist(rank, messages) for rank in clock.ranks]
     bodies = [_body(program, dist, entry) for dist, entry in zip(dists, inputs)]
@@ -148,7 +154,7 @@ def _named(error, rank):
 def _conditions(clock, gamma, guard, issued, mode):
     """What torch keeps by thread, in a thread where ranks run. mode: whether gradients are noted."""
     told = told_of_operations(
-        reduced=(lambda nbytes: clock.compute(nbytes * gamma, "reduce")) if gamma else None,
+        reduced=clock.notes.reduces(clock, gamma),
         used=guard and guard.used,
         read=issued and (lambda: issued[clock.turns[clock.running].number].append(("read", None))),
     )

@@ -7,14 +7,19 @@ can, and nothing moves.
 
 from __future__ import annotations
 
+import builtins
+import contextlib
+import threading
 from collections.abc import Sequence
 from functools import lru_cache
+from itertools import accumulate
 
 import torch
 
 from ringtree.errors import UsageError
 from ringtree.given import require, whole
 from ringtree.operations import OPERATIONS
+from ringtree.simulated.lengths import Lengths
 
 _new = object.__new__
 
@@ -29,7 +34,8 @@ class Sketch:
     __slots__ = ("count", "dtype", "nbytes", "offset", "home")
 
     def __init__(self, count, dtype=torch.float32, offset=0, home=None):
-        require("Sketch", "count", count, whole())
+        if type(count) is not Lengths:
+            require("Sketch", "count", count, whole())
         self.count = count
         self.dtype = dtype
         self.nbytes = count * dtype.itemsize
@@ -37,9 +43,14 @@ class Sketch:
         self.home = home
 
     def _part(self, start, stop):
+        if type(self.count) is Lengths:
+            return self._piece(start, (stop - start) * (stop > start))
+        return self._piece(start, stop - start if stop > start else 0)
+
+    def _piece(self, start, count):
         # without __init__, whose call takes longer than what it does: most sketches are parts
         part = _new(Sketch)
-        part.count = count = stop - start if stop > start else 0
+        part.count = count
         part.dtype = dtype = self.dtype
         part.nbytes = count * dtype.itemsize
         part.offset = self.offset + start
@@ -85,7 +96,7 @@ class Sketch:
 
     def __getitem__(self, key):
         if isinstance(key, slice):
-            start, stop, step = key.indices(self.count)
+            start, stop, step = _ends(key, self.count) if type(self.count) is Lengths else key.indices(self.count)
             if step != 1:
                 raise UsageError(
                     f"a Sketch is cut into pieces without gaps, and {key} leaves some: cut it by slices with step 1"
@@ -105,7 +116,7 @@ class Sketch:
             sizes = [min(sizes, self.count - start) for start in range(0, self.count, sizes)]
         parts, start = [], 0
         for size in sizes:
-            parts.append(self._part(start, start + size))
+            parts.append(self._piece(start, size))
             start += size
         return tuple(parts)
 
@@ -136,7 +147,7 @@ class Sketch:
         return torch.mul(self, other, out=self)
 
     def new_empty(self, count, **_):
-        return Sketch(count if isinstance(count, int) else count[0], self.dtype)
+        return Sketch(count[0] if isinstance(count, tuple | list) else count, self.dtype)
 
     @classmethod
     def __torch_function__(cls, function, types, args=(), kwargs=None):
@@ -152,7 +163,8 @@ class _Parts(Sequence):
 
     def __init__(self, sketch, sections):
         self.home = sketch.untyped_storage()
-        self.cuts = _cuts(sketch.count, sketch.dtype, sketch.offset, sections)
+        cuts = _cuts if type(sketch.count) is not Lengths else _cuts_of_each
+        self.cuts = cuts(sketch.count, sketch.dtype, sketch.offset, sections)
 
     def __len__(self):
         return len(self.cuts)
@@ -178,6 +190,27 @@ def _cuts(count, dtype, offset, sections):
     return cuts
 
 
+def _cuts_of_each(count, dtype, offset, sections):
+    """The same for the lengths of several runs."""
+    key = dtype, id(offset), sections
+    if key not in count.cuts:
+        whole, more = divmod(count, sections)
+        lengths = [whole + (more > part) for part in range(sections)]
+        begins = accumulate(lengths, initial=offset)  # the first is offset itself, which so keeps its id
+        count.cuts[key] = [(each, dtype, each * dtype.itemsize, begin) for each, begin in zip(lengths, begins)]
+    return count.cuts[key]
+
+
+def _ends(key, count):
+    """`slice.indices` where the lengths of several runs are among its numbers."""
+    ends = []
+    for end, default in (key.start, 0), (key.stop, count):
+        end = default if end is None else end + count if end < 0 else end
+        end = end * (end > 0)
+        ends.append(end - (end - count) * (end > count))
+    return *ends, 1 if key.step is None else key.step
+
+
 def _reduced(one, other, out=None):
     return Sketch(one.count, one.dtype) if out is None else out
 
@@ -198,3 +231,31 @@ FUNCTIONS = {
     torch.tensor_split: Sketch.tensor_split,
     torch.split: Sketch.split,
 }
+
+
+# -- len() of several lengths ----------------------------------------------------
+
+_len, _users, _change = len, 0, threading.Lock()
+
+
+def _len_of_each(value, /):
+    return value.count if type(value) is Sketch and type(value.count) is Lengths else _len(value)
+
+
+@contextlib.contextmanager
+def len_gives_lengths():
+    """While this is open, `len` gives the lengths of a sketch that has several: Python's own gives an int, whatever `__len__` is.
+
+    To all else it is what it was, in every thread.
+    """
+    global _users
+    with _change:
+        _users += 1
+        builtins.len = _len_of_each
+    try:
+        yield
+    finally:
+        with _change:
+            _users -= 1
+            if not _users:
+                builtins.len = _len

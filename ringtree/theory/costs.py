@@ -16,12 +16,14 @@ from __future__ import annotations
 
 import inspect
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import overload
 
 from ringtree import collectives
 from ringtree.cost import Link, Machine
 from ringtree.errors import UsageError
-from ringtree.given import a, number, takes, whole
+from ringtree.given import Kind, a, number, several, takes, whole
 from ringtree.theory import laying
 from ringtree.theory.schedules import lg
 from ringtree.theory.stepping import time_of_steps
@@ -67,13 +69,40 @@ OPTIONS = {
 }  # for programs that give no default of their own
 
 
-@takes(size=whole(1), nbytes=whole(0), machine=a(Link, Machine, words="a Link or a Machine"), gamma=number(), itemsize=whole(1))
-def cost_of(program, size, nbytes, machine, *, gamma=0.0, itemsize=4, cards=None, **options) -> Cost:
+SIZES = Kind(
+    "a whole number, 0 or more, or a list of them",
+    lambda value: whole().holds(value) or several("", whole().holds).holds(value),
+)
+
+
+@overload
+def cost_of(
+    program, size: int, nbytes: int, machine, *, gamma: float = ..., itemsize: int = ..., cards: str | None = ..., **options
+) -> Cost: ...
+
+
+@overload
+def cost_of(
+    program,
+    size: int,
+    nbytes: Sequence[int],
+    machine,
+    *,
+    gamma: float = ...,
+    itemsize: int = ...,
+    cards: str | None = ...,
+    **options,
+) -> list[Cost]: ...
+
+
+@takes(size=whole(1), nbytes=SIZES, machine=a(Link, Machine, words="a Link or a Machine"), gamma=number(), itemsize=whole(1))
+def cost_of(program, size, nbytes, machine, *, gamma=0.0, itemsize=4, cards=None, **options):
     """The exact cost of a rank program on `size` ranks.
 
     program: one of our algorithms, or its name; or a program of your own, called as program(tensor, dist), or as
     program(outputs, inputs, dist) where `dist` is its third parameter. nbytes: the full vector, a whole number of elements
-    of `itemsize` bytes (for an all-to-all, all blocks of one rank, cut as `tensor_split` cuts). machine: a Link or a
+    of `itemsize` bytes (for an all-to-all, all blocks of one rank, cut as `tensor_split` cuts); or a list of such, and a list
+    of costs comes back, for the price of a few where a program is run. machine: a Link or a
     Machine. options: root, chunks, slices, latency, ranks_per_node, for those of ours that have them; any, for your own.
 
     cards: on a machine whose nodes have several network cards, a ring, a chain or a pair of trees of ours is laid once through
@@ -82,23 +111,38 @@ def cost_of(program, size, nbytes, machine, *, gamma=0.0, itemsize=4, cards=None
     Your own program runs in the simulator, without contents where it does not look at them, else with zeros.
     Raises UsageError for sizes and options that cannot be, and whatever your program raises.
     """
-    if size < 1 or nbytes < 0 or nbytes % itemsize:
-        raise UsageError(
-            f"cost_of got {size} ranks and {nbytes} bytes in elements of {itemsize}: give at least one rank, and whole elements"
-        )
-    machine = Machine(machine) if isinstance(machine, Link) else machine
+    sizes = [nbytes] if whole().holds(nbytes) else [int(each) for each in nbytes]
+    for each in sizes:
+        if each % itemsize:
+            raise UsageError(
+                f"cost_of got {size} ranks and {each} bytes in elements of {itemsize}: give at least one rank, and whole elements"
+            )
+    costs = _costs(
+        program, size, sizes, Machine(machine) if isinstance(machine, Link) else machine, gamma, itemsize, cards, options
+    )
+    return costs[0] if whole().holds(nbytes) else costs
+
+
+def _costs(program, size, sizes, machine, gamma, itemsize, cards, options) -> list[Cost]:
     row = row_of(program)
     if row is None and callable(program):
-        return _simulated(program, size, nbytes // itemsize, _dtype(itemsize), machine, gamma, options)
+        return _simulated(program, size, [each // itemsize for each in sizes], _dtype(itemsize), machine, gamma, options)
     row, given = row or find(program), options
     options = _all_options(row, size, given)
     if cards not in (None, "one"):
         raise UsageError(
             f'cost_of got cards={cards!r}: leave it out for a ring through each card, or give "one" for a single ring'
         )
-    steps = _steps(row, size, nbytes, machine, itemsize, options, cards)
-    if _is_run(row, machine):
-        return _simulated(_of_one_tensor(row), size, nbytes // itemsize, _dtype(itemsize), machine, gamma, given)
+    if is_run(row, machine):
+        counts = [each // itemsize for each in sizes]
+        return _simulated(_of_one_tensor(row), size, counts, _dtype(itemsize), machine, gamma, given)
+    return [
+        _counted(row, size, _steps(row, size, each, machine, itemsize, options, cards), machine, gamma, options)
+        for each in sizes
+    ]
+
+
+def _counted(row, size, steps, machine, gamma, options) -> Cost:
     time = row.time or time_of_steps
     sent, received = [0] * size, [0] * size
     for messages, _ in steps:
@@ -109,15 +153,16 @@ def cost_of(program, size, nbytes, machine, *, gamma=0.0, itemsize=4, cards=None
     return Cost(rounds, tuple(sent), tuple(received), time(steps, size, machine, gamma, options), path)
 
 
-def seconds_of(row, size, nbytes, machine, gamma, itemsize, given) -> float:
-    """Return the time that `cost_of` gives for one of our algorithms, without its counts: a third of the work."""
-    if _is_run(row, machine):
-        return _once(_of_one_tensor(row), size, nbytes // itemsize, _dtype(itemsize), machine, gamma, given)[1].makespan
-    options = _all_options(row, size, given)
-    return (row.time or time_of_steps)(_steps(row, size, nbytes, machine, itemsize, options), size, machine, gamma, options)
+def seconds_of(row, size, sizes, machine, gamma, itemsize, given) -> list[float]:
+    """Return the times that `cost_of` gives for one of our algorithms, without its counts: a third of the work."""
+    if is_run(row, machine):
+        cases = [(nbytes // itemsize, machine, gamma) for nbytes in sizes]
+        return [each.makespan for each in _swept(_of_one_tensor(row), size, _dtype(itemsize), cases, given)]
+    options, time = _all_options(row, size, given), row.time or time_of_steps
+    return [time(_steps(row, size, each, machine, itemsize, options), size, machine, gamma, options) for each in sizes]
 
 
-def _is_run(row, machine) -> bool:
+def is_run(row, machine) -> bool:
     """Whether it is simulated: where ranks wait for one of several messages, a schedule does not say which is next."""
     return not row.stepwise or bool(machine.cards_per_node and row.time)
 
@@ -135,31 +180,39 @@ def is_laid(row, size, machine) -> bool:
     return row.laid and row.stepwise and row.time is None and several
 
 
-def _simulated(program, size, count, dtype, machine, gamma, options) -> Cost:
-    """The same of somebody's own program, counted from a run."""
-    once, run = _once(program, size, count, dtype, machine, gamma, options)
-    rounds, path = (round(once(Machine(link), 0.0).makespan) for link in (Link(1.0, 0.0), Link(0.0, 1.0)))
-    return Cost(rounds, tuple(run.trace.bytes_sent), tuple(run.trace.bytes_received), run.makespan, path)
+def _simulated(program, size, counts, dtype, machine, gamma, options) -> list[Cost]:
+    """The same of somebody's own program, counted from runs."""
+    units = []
+    for link in Link(1.0, 0.0), Link(0.0, 1.0):
+        alike = replace(machine, inside=link, between=machine.between and link)  # so that one run stands for all
+        units.append((Machine(link) if machine.cards_per_node else alike, 0.0))
+    cases = [(count, *each) for count in counts for each in ((machine, gamma), *units)]
+    swept = _swept(program, size, dtype, cases, options)
+    return [
+        Cost(round(rounds.makespan), run.sent, run.received, run.makespan, round(path.makespan))
+        for run, rounds, path in zip(swept[::3], swept[1::3], swept[2::3])
+    ]
 
 
-def _once(program, size, count, dtype, machine, gamma, options):
-    """(what runs it again on another machine and gamma, its run on this one)."""
+def _swept(program, size, dtype, cases, options):
+    """What `sweep` finds, without contents where the program does not look at them."""
     import torch
 
-    from ringtree.simulated import Sketch, simulate
+    from ringtree.simulated.sketch import Sketch
+    from ringtree.simulated.sweep import sweep
 
-    def with_input(make):
-        def once(machine, gamma):
-            entries = [_arguments(program, make(count, dtype=dtype), rank, size) for rank in range(size)]
-            return simulate(lambda *given: program(*given, **options), entries, machine, gamma=gamma)
-
-        return once, once(machine, gamma)
+    def of(make):
+        return sweep(
+            lambda *given: program(*given, **options),
+            lambda count: [_arguments(program, make(count, dtype=dtype), rank, size) for rank in range(size)],
+            cases,
+        )
 
     try:
-        return with_input(Sketch)
+        return of(Sketch)
     except (NotImplementedError, AttributeError, TypeError, ValueError):
         # It looks at the contents; or it is wrong, and then with tensors it raises what its writer knows.
-        return with_input(torch.zeros)
+        return of(torch.zeros)
 
 
 def _of_one_tensor(row):

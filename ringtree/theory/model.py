@@ -187,8 +187,8 @@ class Model:
 
         collective: one of COLLECTIVES (closed form, the faster of ring and tree); "all_to_all", "scatter",
         "gather" or "barrier"; or a rank program that takes one flat tensor first, as those of
-        `ringtree.algorithms` do. Programs, and these four as `ringtree.collectives` names them, are simulated once
-        for each protocol and size, and the protocol's start is added. sizes: bytes of the full vector, one or
+        `ringtree.algorithms` do. Programs, and these four as `ringtree.collectives` names them, are simulated
+        with each protocol and size, and the protocol's start is added. sizes: bytes of the full vector, one or
         many, multiples of 4 where something is simulated. ranks: how many; nodes: how many, by default as
         `ranks_per_node` says, or one. options: arguments of the program behind its tensor and `dist`, such as
         root=0.
@@ -197,7 +197,7 @@ class Model:
         nodes = self.nodes(ranks, nodes)
         collective = collectives.spelling(collective)
         if callable(collective) or collective in SIMULATED:
-            return np.array([self._simulated(collective, size, ranks, nodes, options) for size in sizes])
+            return self._simulated(collective, sizes, ranks, nodes, options)
         if collective not in COLLECTIVES:
             known = ", ".join(COLLECTIVES + SIMULATED)
             raise UsageError(f"Model.time got {collective!r}: give one of {known}, or a rank program")
@@ -218,24 +218,23 @@ class Model:
                 times.append(closed_form(collective, algorithm, protocol, sizes, ranks, nodes))
         return names, np.array(times)
 
-    def _simulated(self, program, size, ranks, nodes, options) -> float:
+    def _simulated(self, program, sizes, ranks, nodes, options) -> np.ndarray:
         # Here, since they load torch, which a closed form does without.
-        from ringtree.simulated import simulate
         from ringtree.simulated.sketch import Sketch
+        from ringtree.simulated.sweep import sweep
 
-        if size % 4:
-            raise UsageError(f"Model.time got {size:g} bytes for a simulated program: give a multiple of 4, one float32")
+        for size in sizes:
+            if size % 4:
+                raise UsageError(f"Model.time got {size:g} bytes for a simulated program: give a multiple of 4, one float32")
 
         def run(tensor, dist):
             (program if callable(program) else _default(program))(tensor, dist, **options)
 
-        inputs = [Sketch(int(size) // 4)] * ranks
-        times = []
-        for protocol in self.protocols:
-            start = protocol.start + (protocol.enter_network if nodes > 1 else 0)
-            machine = self.machine(protocol, ranks // nodes if nodes > 1 else None)
-            times.append(start + simulate(run, inputs, machine, trace=False).makespan)
-        return float(min(times))
+        starts = np.array([each.start + (each.enter_network if nodes > 1 else 0) for each in self.protocols])
+        machines = [self.machine(each, ranks // nodes if nodes > 1 else None) for each in self.protocols]
+        cases = [(int(size) // 4, machine, 0.0) for size in sizes for machine in machines]
+        times = np.array([each.makespan for each in sweep(run, lambda count: [Sketch(count)] * ranks, cases)])
+        return (starts + times.reshape(-1, len(machines))).min(axis=1)
 
     def machine(self, protocol: Protocol, ranks_per_node: int | None = None) -> Machine:
         """The α-β `Machine` of one of its protocols, with the model's gap and its error of fit."""

@@ -15,7 +15,7 @@ from ringtree.cost import Link, Machine
 from ringtree.errors import UsageError
 from ringtree.given import a, number, optional, several, takes, whole
 from ringtree.simulated.dist import THROUGH_EACH_CARD
-from ringtree.theory.costs import is_laid, seconds_of
+from ringtree.theory.costs import is_laid, is_run, seconds_of
 from ringtree.theory.table import ALGORITHMS
 from ringtree.units import binary_text, percent_text, seconds_text
 
@@ -125,10 +125,8 @@ def race(collective, ranks, sizes, machine, *, gamma=0.0, itemsize=4, band=None,
         if is_laid(row, ranks, machine):
             laid.append(row.name)
         try:
-            table += [
-                {"size": size, "algorithm": row.name} | _best(row, ranks, size, machine, gamma, itemsize, options)
-                for size in sizes
-            ]
+            best = _best(row, ranks, sizes, machine, gamma, itemsize, options)
+            table += [{"size": size, "algorithm": row.name} | each for size, each in zip(sizes, best)]
         except _TooMany:
             left_out[row.name] = f"more than {MOST_MESSAGES:,} messages"
             table = [each for each in table if each["algorithm"] != row.name]
@@ -157,32 +155,46 @@ def _out(row, ranks, machine) -> str | None:
     return None
 
 
-def _best(row, ranks, size, machine, gamma, itemsize, options):
-    """The best options of its grid, found by going downhill from the middle, and the time with them."""
+def _best(row, ranks, sizes, machine, gamma, itemsize, options):
+    """For each size the best options of its grid, found by going downhill from the middle, and the time with them."""
+    times = _times(row, ranks, sizes, machine, gamma, itemsize)
     if not row.grid:
-        return {"options": {}, "time": _time(row, ranks, size, machine, gamma, itemsize, options)}
+        return [{"options": {}, "time": times(options, number)} for number in range(len(sizes))]
     ((name, values),) = row.grid.items()
 
-    @cache
-    def time(place):
-        return _time(row, ranks, size, machine, gamma, itemsize, {**options, name: values[place]})
+    def best(number):
+        @cache
+        def time(place):
+            return times({**options, name: values[place]}, number)
 
-    place = len(values) // 2
-    while True:
-        near = [other for other in (place - 1, place + 1) if 0 <= other < len(values)]
-        better = min(near, key=time)
-        if time(better) >= time(place):
-            return {"options": {name: values[place]}, "time": time(place)}
-        place = better
+        place = len(values) // 2
+        while True:
+            near = [other for other in (place - 1, place + 1) if 0 <= other < len(values)]
+            better = min(near, key=time)
+            if time(better) >= time(place):
+                return {"options": {name: values[place]}, "time": time(place)}
+            place = better
+
+    return [best(number) for number in range(len(sizes))]
 
 
-def _time(row, ranks, size, machine, gamma, itemsize, options):
-    count = 0
-    for messages, _ in row.steps(ranks, size, itemsize, {"root": 0, **options}):
-        count += len(messages)
-        if count > MOST_MESSAGES:
-            raise _TooMany
-    return seconds_of(row, ranks, size, machine, gamma, itemsize, options)
+def _times(row, ranks, sizes, machine, gamma, itemsize):
+    """A function of options and the number of a size to seconds; a program that is run is run for all sizes at once."""
+    run, found = is_run(row, machine), {}
+
+    def times(options, number):
+        key = *options.values(), None if run else number
+        if key not in found:
+            some = sizes if run else [sizes[number]]
+            count = 0
+            for messages, _ in row.steps(ranks, some[0], itemsize, {"root": 0, **options}):
+                count += len(messages)
+                if count > MOST_MESSAGES:
+                    raise _TooMany
+            found[key] = seconds_of(row, ranks, some, machine, gamma, itemsize, options)
+        return found[key][number if run else 0]
+
+    return times
 
 
 def _named(name, options):

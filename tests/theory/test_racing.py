@@ -143,5 +143,5 @@ def test_steps_on_cards_take_as_long_as_the_program_in_the_simulator(cards, gap)
             options = {"ranks_per_node": 4} if "ranks_per_node" in row.taken else {}
             for gamma in (0.0, 0.003):
                 cost = cost_of(row.name, size, 212, machine, cards="one", gamma=gamma, **options)
-                run = _simulated(_of_one_tensor(row), size, 53, torch.float32, machine, gamma, options)
+                (run,) = _simulated(_of_one_tensor(row), size, [53], torch.float32, machine, gamma, options)
                 assert cost.time == pytest.approx(run.time, rel=1e-9) and cost.rounds == run.rounds, row.name
