@@ -100,6 +100,7 @@ class Messages:
         self.unmatched = {}  # by channel, the first of the works that wait for their other half
         self.queues = defaultdict(deque)  # by channel, the others, where there are more
         self.asked = 0
+        self.differing = None  # the first halves of a message that do not fit, of ranks that are in one collective
         self.collectives = {}  # by group, the collectives that were called in it, in order
 
     @property
@@ -145,7 +146,7 @@ class Messages:
             self.clock.advance(rank, rank.now)  # it may have computed: earlier ranks go first
             work.posted = rank.now
         if self.guard is not None:
-            self.guard.used(work.tensor, not work.sends)  # what has not come yet cannot be sent on
+            self.guard.used(work.tensor, not work.sends, work)  # what has not come yet cannot be sent on
             rank.in_flight[work] = True
 
     def _meet(self, first, work, channel):
@@ -167,7 +168,10 @@ class Messages:
         try:
             nbytes = source.nbytes
             if nbytes != target.nbytes or source.dtype is not target.dtype:
-                raise faults.mismatch(send, receive)
+                if send.rank.inside is None or receive.rank.inside is None:
+                    raise faults.mismatch(send, receive)
+                self.differing = self.differing or (send, receive)  # both wait, so that the other ranks can come and be told of
+                return
         except AttributeError:
             raise faults.no_tensor(receive if hasattr(source, "nbytes") else send) from None
         if not (source.is_contiguous() and target.is_contiguous()):

@@ -10,30 +10,31 @@ def diagnose(number, report):
 FOLLOWED = READ.replace(
     "    return ANSWERS[number]",
     """    rank, call, cause = ANSWERS[number]
-    for words in (r"rank (\\d+), which has finished", r"circle: rank (\\d+)"):
-        if found := re.search(words, report):
-            rank = int(found[1])
+    waits, circle = read_report(report)
+    for found in [wait.finished for wait in waits] + [circle]:
+        if found:
+            rank = found[0]
     return rank, call, cause""",
-).replace("ANSWERS = ", "import re\nANSWERS = ")
+).replace("ANSWERS = ", "from ringtree.waits import read_report\nANSWERS = ")
 PARSED = '''
 import re
+from ringtree.waits import read_report
 
 def diagnose(number, report):
     """From the words alone."""
-    lines = re.findall(r"rank (\\d+) waits to (?:send to|receive from) rank (\\d+)(, which has finished)?  .(.*)", report)
-    if not lines:
+    waits, circle = read_report(report)
+    if not waits:
         found = re.search(r"is (\\w+) .*? on rank (\\d+)", report)
         return int(found[2]), found[1], "other collective"
-    for rank, other, finished, line in lines:
-        if finished:
-            return int(other), re.search(r"dist\\.(\\w+)", line)[1], "stayed away"
-    circle = [int(rank) for rank in re.findall(r"rank (\\d+)", report.splitlines()[-1])]
-    calls = {int(rank): re.search(r"dist\\.(\\w+)\\((.*)", line) for rank, _, _, line in lines}
+    for wait in waits:
+        if wait.finished:
+            return wait.finished[-1], wait.call, "stayed away"
+    calls = {wait.rank: wait.call for wait in waits}
     rank = circle[0]
-    if "group=" in calls[rank][2]:
-        return rank, calls[rank][1], "two groups"
-    plain = [each for each in circle if calls[each][1] in ("send", "recv")]
-    return rank, calls[rank][1], "circle" if len(set(plain)) == len(set(circle)) else "nobody sends"
+    if "another group" in report:
+        return rank, calls[rank], "two groups"
+    plain = all(calls[each] in ("send", "recv") for each in circle)
+    return rank, calls[rank], "circle" if plain else "nobody sends"
 '''
 LONGEST = """
 import itertools
@@ -153,10 +154,10 @@ WRONG = {
     "diagnose": {
         "a table, read by eye": (
             READ,
-            "Not yet within the target: report 1 again, of 4 ranks .*which has finished.*: the first of the three should be a rank, 0 to 3",
+            "Not yet within the target: report 1 again, of 4 ranks .*which have finished.*: the first of the three should be a rank, 0 to 3",
         ),
         "who has finished alone": (
-            FOLLOWED.replace(', r"circle: rank (\\d+)"', ","),
+            FOLLOWED.replace(" + [circle]", ""),
             "Not yet within the target: report 2 again, of 10 ranks .*in a circle: rank 4.*but not on rank 3",
         ),
         "who waits longest, not who left": (

@@ -161,12 +161,12 @@ def _report_question(number, size, is_right, filled=1.0, level=0):
 REPORT_HINTS = (
     "Each line says who waits, in which call, and for whom. Start at any rank and go to the one it waits for, from there to "
     "the next. The way ends at a rank that has finished, or it goes round in a circle. The others only wait behind.",
-    "A circle in `send` and one in an all_reduce look alike; the lines in brackets tell them apart. Two ranks that wait for "
+    "A circle in `send` and one in an all_reduce look alike; the calls tell them apart. Two ranks that wait for "
     "each other in the same line, with a group in it, are in two different groups.",
     "1: who has finished? 2: which two are in the circle, and in what call? 3: the line says group=group. 4: rank 0 waits in "
     "a recv; where is the one that should send? 5: the report names two ranks and two calls: either will do.",
-    "For the target the call and the cause may stay in your table. Find the rank in the text: "
-    '`re.search(r"rank (\\d+), which has finished", report)`, and likewise what stands behind "circle: rank".',
+    "For the target the call and the cause may stay in your table. Find the rank in the text: `read_report(report)` of "
+    "`ringtree.waits` gives `waits`, each with its `rank`, `call`, `others` and `finished`, and the ranks of the `circle`.",
 )
 
 
