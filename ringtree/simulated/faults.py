@@ -264,7 +264,7 @@ def differ(send, receive, turns):
         source, target = send.rank.number, receive.rank.number
         lines = _lines([send.rank, receive.rank])
         return ProgramError(
-            f"in {call} rank {source} gives rank {target} {given}, and rank {target} takes {taken} from it{lines}: the ranks' "
+            f"in {call} rank {source} gives {given} to rank {target}, which takes {taken} from it{lines}: the ranks' "
             "tensors or split sizes do not fit"
         )
     same = [each for each in turns if each.inside and (each.inside.group, each.inside.count) == (inside.group, inside.count)]

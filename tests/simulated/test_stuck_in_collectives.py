@@ -218,7 +218,7 @@ DIFFER = {
     "shards": (gathered, "gather has 3 numbers on ranks 0 and 2 and 2 numbers on rank 1  [gathered, line"),
     "splits": (
         exchanged,
-        "in all_to_all_single rank 1 gives rank 0 3 numbers, and rank 0 takes 1 number from it  [exchanged, line",
+        "in all_to_all_single rank 1 gives 3 numbers to rank 0, which takes 1 number from it  [exchanged, line",
     ),
     "two lines": (two_lines, "[rank 0: two_lines, line"),
 }
