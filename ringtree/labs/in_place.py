@@ -22,7 +22,7 @@ import torch
 
 SIGNS = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/"}
 COPIES = {"clone", "copy", "deepcopy"}
-INTO, ITEM = "__ringtree_into", "__ringtree_item"  # what a repaired line calls
+INTO, ITEM, KEEP = "__ringtree_into", "__ringtree_item", "__ringtree_keep"  # what a repaired line calls
 UNSEEN = "so the check sees no change"
 MOST_SECONDS = 3.0
 # What is told of first: of `x = x.clone()` the copy, not the new name.
@@ -61,10 +61,11 @@ def explain(function, is_right) -> str:
         if time.process_time() > until:
             break
         changed = []  # what the repaired lines have changed in place
-        if is_right(_repaired(function, sources, some, changed)):
-            return _sentences(some)
-        if len(some) == 1 and (changed or some[0].kind is ast.Call):
-            useful += some
+        right = is_right(_repaired(function, sources, some, changed))
+        if changed or any(site.kind is ast.Call for site in some):
+            if right:
+                return _sentences(some)
+            useful += some if len(some) == 1 else ()
     return ""
 
 
@@ -127,7 +128,7 @@ def _inside(lines):
 def _repaired(function, sources, sites, changed):
     """The function, and those that it calls, with these statements repaired. changed: gets what they change in place."""
     into = partial(_into, changed)
-    names = {**function.__globals__, INTO: into, ITEM: partial(_item, into)}
+    names = {**function.__globals__, INTO: into, ITEM: partial(_item, into), KEEP: partial(_keep, changed, into)}
     for name, (text, first, file) in sources.items():
         tree = ast.parse(text)
         nodes = list(ast.walk(tree))
@@ -155,6 +156,14 @@ def _into(changed, old, new):
         old.copy_(new)
     changed.append(old)
     return old
+
+
+def _keep(changed, into, old, new):
+    """What nothing has kept: a tensor goes into the old one, or gets its name; anything else stays without one."""
+    if not isinstance(new, torch.Tensor):
+        return old
+    changed.append(new)
+    return into(old, new)
 
 
 def _item(into, items, place, new):
@@ -229,8 +238,8 @@ def _named(name):
     return ast.parse(f"locals().get({name!r})", mode="eval").body
 
 
-def _rebind(name):
-    return lambda node: ast.Assign([ast.Name(name, ast.Store())], _call(INTO, _named(name), node.value))
+def _rebind(name, function=INTO):
+    return lambda node: ast.Assign([ast.Name(name, ast.Store())], _call(function, _named(name), node.value))
 
 
 def _put(new):
@@ -271,7 +280,7 @@ def _dropped(node, value, names, parameters):
         yield repair, source, f"{says}: {text} is unchanged", f"Write `{write}`"
     for name in names:
         write = f"{name}.copy_({source})" if name in parameters else f"{name} = {source}"
-        yield _rebind(name), source, says, f"Write `{write}`"
+        yield _rebind(name, KEEP), source, says, f"Write `{write}`"
 
 
 def _works_on(value):

@@ -105,7 +105,7 @@ def test_a_right_loss_is_not_refused_for_the_type_of_its_count(count):
 
 def test_a_result_that_is_dropped_is_named():
     text = """
-def group_mean(x, groups, dist):
+def group_mean(x, dist, groups):
     total = x.clone()
     for group in groups:
         made = dist.new_group(list(group))
@@ -122,9 +122,14 @@ def group_mean(x, groups, dist):
 
 
 def test_only_a_line_whose_repair_makes_the_case_right_is_named():
-    for what in ("the mean", "once round alone", "added twice", "state between calls"):
-        text, _ = ANSWERS["ring-all-reduce"].WRONG["ring_all_reduce"][what]
-        said = found("ring-all-reduce", "ring_all_reduce", text).fault
+    others = [
+        ("ring-all-reduce", "ring_all_reduce", "the mean"),
+        ("ring-all-reduce", "ring_all_reduce", "once round alone"),
+        ("ring-all-reduce", "ring_all_reduce", "added twice"),
+        ("order", "agree", "compared with the left neighbor alone"),
+    ]
+    for lab, name, what in others:
+        said = found(lab, name, ANSWERS[lab].WRONG[name][what][0]).fault
         assert said and "`" not in said
 
 
