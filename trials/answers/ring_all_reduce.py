@@ -350,7 +350,7 @@ def ring_all_reduce(x, dist):
         ),
         "the whole vector in both": (
             TWO.replace("total.tensor_split(len(orders))", "[total] * len(orders)"),
-            "rank . returned|may not have arrived|changes",
+            "sends from and receives into the same memory in one batch",
         ),
         "the second half forgotten": (
             TWO.replace(
