@@ -5,6 +5,11 @@ from ringtree.labs.exercises import order as lab
 from ringtree.labs.inputs import whole_numbers
 
 
+def sum_named():
+    for size, lengths in ((5, (2, 2, 2)), (7, (1, 4, 1, 1)), (8, (3, 3, 3, 3, 2))):
+        yield lab._named_case(size, lengths)
+
+
 def diagnose():
     """By job: on how many ranks, what each rank's numbers are, and then the ranks that it begins with."""
     for number, size, filled, ranks in ((1, 3, 4.0, {1, 2}), (2, 12, 1.0, {5, 6}), (1, 4, 4.0, {1, 2, 3}), (2, 4, 1.0, {1, 2})):
@@ -36,4 +41,4 @@ def agree():
         yield lab._agree_case([other if rank in strange else usual for rank in range(size)], f"{len(strange)} other codes")
 
 
-EXTRA = {"diagnose": diagnose, "first_difference": first_difference, "agree": agree}
+EXTRA = {"sum_named": sum_named, "diagnose": diagnose, "first_difference": first_difference, "agree": agree}

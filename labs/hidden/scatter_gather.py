@@ -7,6 +7,11 @@ from ringtree.labs.exercises import scatter_gather as lab
 from ringtree.labs.inputs import drawn, whole_numbers
 
 
+def collect():
+    for size, root, length in ((6, 2, 3), (7, 6, 1), (9, 0, 2)):
+        yield lab.collect_case(size, root, length)
+
+
 def shares():
     for samples, seconds in [(40, (3.0, 1.0, 2.0)), (77, (1.0, 4.0, 2.0, 2.0, 1.5))]:
         counts = [0] * len(seconds)
@@ -36,4 +41,4 @@ def gather_list():
         yield Case(given, lambda given, wanted=wanted: wanted, {"root": root})
 
 
-EXTRA = {"shares": shares, "scatter_list": scatter_list, "gather_list": gather_list}
+EXTRA = {"collect": collect, "shares": shares, "scatter_list": scatter_list, "gather_list": gather_list}

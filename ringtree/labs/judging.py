@@ -12,6 +12,7 @@ from ringtree.labs.conditions import conditions, one_thread
 from ringtree.labs.error_text import error_text
 from ringtree.labs.exercise import Answer, Case, CheckFailed, Run
 from ringtree.labs.forbidding import Forbidden, without
+from ringtree.labs.in_place import explain
 from ringtree.labs.patches import put_back
 from ringtree.simulated import ProgramError, simulate
 from ringtree.simulated.deadline import Deadline, TimeIsUp
@@ -60,18 +61,9 @@ def _judge_program(name, function, exercise, seconds, only):
         tried = [only]
     for case, rules in tried:
         program, where = program_of(function, case, exercise), f"{name}, {case}{', run once more' if rules == 'gloo' else ''}"
-        kept, returned = [None] * case.size, [None] * case.size
+        is_right = partial(_is_right, exercise=exercise, case=case, rules=rules)
         try:
-            with conditions(exercise):
-                simulation = simulate(
-                    _keeping(program, kept, returned),
-                    list(case.given),
-                    case.machine,
-                    checked=True,
-                    rules=rules,
-                    seconds=round(max(seconds / 2, deadline - time.monotonic()), 1),
-                    autograd=exercise.harness is not None,
-                )
+            run = _run(program, exercise, case, rules, round(max(seconds / 2, deadline - time.monotonic()), 1))
         except TimeIsUp:  # between two steps, where the simulator cannot say which rank was running
             wrong = f"{where}: it had not ended when its time was up: does it loop?"
             return Verdict(wrong, len(runs), tried=(case, rules))
@@ -79,13 +71,50 @@ def _judge_program(name, function, exercise, seconds, only):
             raise
         except BaseException as error:
             given = "" if isinstance(error, NOT_OF_NUMBERS) else f"\n  {given_text(case.given)}"
+            if isinstance(error, TypeError) and "does not support item assignment" in str(error):
+                given = _on_a_line(explain(function, is_right)) + given
             return Verdict(f"{where}: {error_text(name, error)}{given}", len(runs), tried=(case, rules))
-        run = Run(case, program, simulation, kept, returned, exercise.harness is not None)
-        if wrong := _mistake(run, exercise) or exercise.also and exercise.also(run) or _from_nowhere(run, exercise):
-            return Verdict(f"{where}: {_with_a_stop(wrong)}", len(runs), case=case, program=program, tried=(case, rules))
+        if wrong := _mistake(run, exercise):
+            first, *others = _with_a_stop(wrong).split("\n")
+            wrong = "\n".join([f"{first}{_on_a_line(explain(function, is_right))}", *others])
+        elif wrong := exercise.also and exercise.also(run) or _from_nowhere(run, exercise):
+            wrong = _with_a_stop(wrong)
+        if wrong:
+            return Verdict(f"{where}: {wrong}", len(runs), case=case, program=program, tried=(case, rules))
         runs.append(run)
     level, more = _level(exercise, runs) if only is None else (None, "")
     return Verdict("", len(runs), level, more)
+
+
+def _run(program, exercise, case, rules, seconds):
+    """The `Run` of a program on a case; raises whatever the program does."""
+    kept, returned = [None] * case.size, [None] * case.size
+    with conditions(exercise):
+        simulation = simulate(
+            _keeping(program, kept, returned),
+            list(case.given),
+            case.machine,
+            checked=True,
+            rules=rules,
+            seconds=seconds,
+            autograd=exercise.harness is not None,
+        )
+    return Run(case, program, simulation, kept, returned, exercise.harness is not None)
+
+
+def _is_right(function, exercise, case, rules):
+    """Whether another function than the learner's is right on a case."""
+    try:
+        with contextlib.redirect_stdout(None):
+            return _mistake(_run(program_of(function, case, exercise), exercise, case, rules, 1.0), exercise) is None
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # TimeIsUp is one
+        return False
+
+
+def _on_a_line(text):
+    return text and f"\n  {text}"
 
 
 def _with_a_stop(sentence):

@@ -31,6 +31,8 @@ class Rank:
         "go_on",
         "output",
         "waiting",
+        "inside",
+        "called",
         "in_flight",
         "polled",
         "looks",
@@ -46,6 +48,8 @@ class Rank:
         self.now = 0.0
         self.output = None
         self.waiting = None  # the work that it waits for, or waited for last
+        self.inside = None  # the collective that it is in, where that holds the rank up
+        self.called = None  # by group, how many collectives it has called
         self.in_flight = None  # in checked mode, a dict of the works whose buffers are guarded
         self.polled = set()  # works that it polls and that are not complete
         self.looks = 0  # how often it polled in vain since something changed

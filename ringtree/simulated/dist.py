@@ -10,7 +10,7 @@ from ringtree import algorithms, calls
 from ringtree.collectives import call_names, find
 from ringtree.simulated import faults
 from ringtree.simulated.faults import caller
-from ringtree.simulated.streams import CollectiveWork, Streams
+from ringtree.simulated.streams import CollectiveWork, Inside, Streams
 from ringtree.simulated.torch_modes import within_torch
 from ringtree.speaks import Among, Speaks
 
@@ -101,15 +101,21 @@ class SimulatedDist(Speaks):
         number = 0 if group is None else group.number
         if self._called is None:
             self._streams, self._called = Streams(rank), Counter()
+            rank.called = self._called
         self._same_for_all(number, asked, place)
         run = partial(_as_torch_does, asked.run) if self._graphs else asked.run
         algorithm = self._through_each_card(algorithm, ranks)
         if asked.async_op or self._streams.busy(number):
             stream = self._streams.of(number)
-            work = CollectiveWork(stream, asked, ranks, partial(run, algorithm, self._among(group, mine, ranks, stream)), place)
+            inside = Inside(asked, ranks, number, self._called[number])
+            work = CollectiveWork(stream, inside, partial(run, algorithm, self._among(group, mine, ranks, stream)), place)
             return work if asked.async_op else work.wait() and None
         began = rank.now
-        run(algorithm, self._among(group, mine, ranks, rank))
+        rank.inside = Inside(asked, ranks, number, self._called[number])
+        try:
+            run(algorithm, self._among(group, mine, ranks, rank))
+        finally:
+            rank.inside = None
         rank.clock.notes.called(rank.number, asked, ranks, began, began, rank.now, False)
         return None
 

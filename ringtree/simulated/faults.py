@@ -8,7 +8,7 @@ import traceback
 from ringtree.collectives import call_names
 from ringtree.errors import UsageError
 from ringtree.speaks import no_other_rank
-from ringtree.waits import describe_circle, describe_place, message_wait, name_ranks
+from ringtree.waits import FINISHED, collective_wait, describe_circle, describe_place, join_words, message_wait, name_ranks
 
 HERE = os.path.dirname(__file__)
 GROUND = os.path.dirname(HERE)  # the files in it, not those in its rooms
@@ -16,6 +16,7 @@ COMPUTING = os.path.join(os.path.dirname(HERE), "computing.py")
 STANDARD = os.path.dirname(os.__file__) + os.sep
 CHECKING = os.path.join(os.path.dirname(HERE), "labs")  # what calls a learner's function is no part of it
 SPEAKS = os.path.join(os.path.dirname(HERE), "speaks.py")
+DIST = os.path.join(HERE, "dist.py")
 NOT_THEIRS = HERE, CHECKING, *(os.path.join(CHECKING, each) for each in ("marking", "harnesses"))
 
 
@@ -49,6 +50,8 @@ def program_steps(frame):
     places = []
     # Nothing here may wait, not even for a file: the program would run on, and a frame that it leaves has no caller.
     while frame:
+        if frame.f_code.co_name == "_call" and frame.f_code.co_filename == DIST:
+            places.clear()  # the algorithm of a collective is ours
         places.append((frame.f_code, frame.f_lineno))
         frame = frame.f_back
     return [
@@ -89,39 +92,82 @@ def _here():
 # -- a run that cannot go on ---------------------------------------------------
 
 
-def deadlock(ranks, streams):
-    """Of all `ranks`, and the streams beside them, some wait for ever."""
-    beside = {stream.number: stream for stream in streams if stream.current is not None}
-    stuck = [rank for rank in ranks if not rank.greenlet.dead or rank.number in beside]
-    waits = {rank.number: _held_by(rank, beside).peer for rank in stuck}
+def deadlock(ranks, streams, rules):
+    """Of all `ranks`, and the streams beside them, some wait for ever. rules: which were asked for."""
+    beside = {}  # by rank, the first of its streams that cannot go on
+    for stream in streams:
+        if stream.current is not None:
+            beside.setdefault(stream.number, stream)
+    stuck = [_Stuck(rank, beside.get(rank.number)) for rank in ranks if not rank.greenlet.dead or rank.number in beside]
+    for each in stuck:
+        each.find_missing(ranks, stuck)
+    waits = {each.rank.number: each.waits_for for each in stuck}
     lines = ["deadlock." if len(stuck) == len(ranks) else f"deadlock: {name_ranks(waits)} can never finish."]
-    for rank in stuck:
-        work = _held_by(rank, beside)
-        message = message_wait(work.sends, work.peer, "" if work.peer in waits else ", which has finished")
-        if rank.number in beside and (rank.greenlet.dead or work is not rank.waiting):
-            lines.append(f"rank {rank.number} {_beside(rank, beside[rank.number], message)}")
-        else:
-            lines.append(f"rank {rank.number} {message}  [{describe_place(program_steps(rank.greenlet.gr_frame))}]")
+    lines += [f"rank {each.rank.number} {each.text()}" for each in stuck]
     if circle := describe_circle(waits):
         lines.append(circle)
+    if rules == "nccl":
+        lines.append("this run is by Gloo's rules. NCCL's allow less at once, so there a rank may hang at an earlier call")
     return Deadlock("\n  ".join(lines), waits)
 
 
-def _held_by(rank, beside):
-    """The half of a message that a rank waits for: its own, or that of a collective beside it."""
-    stream = beside.get(rank.number)
-    return stream.waiting if stream and (rank.greenlet.dead or hasattr(rank.waiting, "stream")) else rank.waiting
+class _Stuck:
+    """What one rank waits for: a message, a collective that it is in, or one beside it.
 
+    holder: the rank, or its stream, that stands in this. inside: the collective, or None. missing: from each of its ranks
+    that has not called it to what that rank does instead. doing: likewise, of the rank that a message waits for.
+    """
 
-def _beside(rank, stream, message):
-    """What a rank waits for where that is a collective on a stream, or where it has ended before such a one."""
-    holds = f"its {stream.current.asked.function} {message}  [{_at(stream.current)}]"
-    if rank.greenlet.dead:
-        return f"has ended, and {holds}"
-    where = describe_place(program_steps(rank.greenlet.gr_frame))
-    if rank.waiting is stream.current:
-        return f"waits  [{where}] for a collective: {holds}"
-    return f"waits  [{where}] for its {rank.waiting.asked.function}, which comes behind another one: {holds}"
+    def __init__(self, rank, stream):
+        self.rank = rank
+        asked = None if rank.greenlet.dead else rank.waiting
+        self.stream = asked.stream if hasattr(asked, "stream") else stream if rank.greenlet.dead else None
+        self.holder = self.stream or rank
+        self.inside = self.holder.inside
+        self.missing, self.doing = {}, ""
+
+    def find_missing(self, ranks, stuck):
+        if self.inside is not None:
+            group, count = self.inside.group, self.inside.count
+            missing = [each for each in self.inside.ranks if (ranks[each].called or {}).get(group, 0) < count]
+            self.missing = {each: self._what_it_does(each, stuck) for each in missing}
+        if self.missing:
+            self.waits_for = min(self.missing, key=lambda each: not ranks[each].greenlet.dead)
+            return
+        self.waits_for = self.holder.waiting.peer
+        self.doing = self._what_it_does(self.waits_for, stuck)
+
+    def _what_it_does(self, peer, stuck):
+        other = next((each for each in stuck if each.rank.number == peer), None)
+        if other is None or other.rank.greenlet.dead:
+            return FINISHED
+        if other.inside is None:
+            return ""
+        call = other.inside.asked.function
+        if self.inside is None or self.inside.asked.function != call:
+            return f", which waits in {call}"
+        return (
+            ", which waits in another group"
+            if self.inside.group != other.inside.group
+            else f", which waits in an earlier {call}"
+        )
+
+    def text(self):
+        rank, stream = self.rank, self.stream
+        if self.missing:
+            message = collective_wait(self.inside.asked.function, self.missing)
+        else:
+            work = self.holder.waiting
+            message = message_wait(work.sends, work.peer, self.doing)
+        if rank.greenlet.dead:
+            return f"has ended, and still {message}  [{_at(stream.current)}]"
+        where = describe_place(program_steps(rank.greenlet.gr_frame))
+        if stream is None:
+            return f"{message}  [{where}]"
+        called = _at(stream.current)
+        if rank.waiting is stream.current:
+            return f"{message}  [{where}]" + (f", called at  [{called}]" if called != where else "")
+        return f"{message}  [{called}], and behind it for its {rank.waiting.asked.function}  [{where}]"
 
 
 def endless(rank, deadline):
@@ -186,6 +232,14 @@ def touched(work, written, is_written):
     )
 
 
+def both_ways(work):
+    """One batch sends from memory into which it also receives."""
+    return ProgramError(
+        f"rank {work.rank.number} sends from and receives into the same memory in one batch  [{_at(work)}]: "
+        "give each a tensor of its own"
+    )
+
+
 def never_waited(work):
     """The program has ended, and nobody has asked whether this is done."""
     if hasattr(work, "asked"):
@@ -196,6 +250,51 @@ def never_waited(work):
 
 
 # -- collectives that cannot meet ----------------------------------------------
+
+
+def differ(send, receive, turns):
+    """Ranks that are in one collective gave it tensors that do not fit: the halves of a message show it.
+
+    turns: ranks and streams, some of which are in that collective.
+    """
+    inside = send.rank.inside
+    call, row = inside.asked.function, inside.asked.row
+    if row.before == "blocks":
+        given, taken = _size_texts([send.tensor, receive.tensor])
+        source, target = send.rank.number, receive.rank.number
+        lines = _lines([send.rank, receive.rank])
+        return ProgramError(
+            f"in {call} rank {source} gives {given} to rank {target}, which takes {taken} from it{lines}: the ranks' "
+            "tensors or split sizes do not fit"
+        )
+    same = [each for each in turns if each.inside and (each.inside.group, each.inside.count) == (inside.group, inside.count)]
+    texts = _size_texts([each.inside.asked.share for each in same])
+    found = {}
+    for each, text in zip(same, texts):
+        found.setdefault(text, []).append(each)
+    told = join_words(f"{text} on {name_ranks(sorted(each.number for each in some))}" for text, some in found.items())
+    lines = _lines([some[0] for some in found.values()])
+    return ProgramError(f"{call} has {told}{lines}: give all ranks of the group tensors of one size and dtype")
+
+
+def _size_texts(tensors):
+    """`8 numbers` each; with the type where the types differ, and the type alone where only they do."""
+    sizes = [f"{each.numel()} number{'' if each.numel() == 1 else 's'}" for each in tensors]
+    types = [str(each.dtype).removeprefix("torch.") for each in tensors]
+    if len(set(types)) == 1:
+        return sizes
+    return types if len(set(sizes)) == 1 else [f"{size} ({dtype})" for size, dtype in zip(sizes, types)]
+
+
+def _lines(turns):
+    """Where in the program these ranks or streams called the collective that they are in: one line where it is the same."""
+    places = [
+        _at(turn.current) if hasattr(turn, "current") else describe_place(program_steps(turn.greenlet.gr_frame))
+        for turn in turns
+    ]
+    if len(set(places)) == 1:
+        return f"  [{places[0]}]"
+    return "".join(f"  [rank {turn.number}: {place}]" for turn, place in zip(turns, places))
 
 
 def other_collective(count, first, second):

@@ -20,13 +20,15 @@ class Guard:
         move(target, source)
         self.copying = False
 
-    def used(self, tensor, written):
-        """A tensor is about to be read or `written`. Raises ProgramError where it is in flight."""
+    def used(self, tensor, written, by=None):
+        """A tensor is about to be read or `written`. Raises ProgramError where it is in flight. by: the work that asks for it."""
         if self.copying:
             return
         for work in self.clock.turns[self.clock.running].in_flight:
             for buffer, is_written in work.touches():
                 if (written or is_written) and overlap(tensor, buffer):
+                    if by is not None and by.place is work.place and written != is_written:
+                        raise faults.both_ways(work)
                     raise faults.touched(work, written, is_written)
 
     def check_all_waited_for(self):

@@ -102,6 +102,7 @@ class Messages:
         self.unmatched = {}  # by channel, the first of the works that wait for their other half
         self.queues = defaultdict(deque)  # by channel, the others, where there are more
         self.asked = 0
+        self.differing = None  # the first halves of a message that do not fit, of ranks that are in one collective
         self.collectives = {}  # by group, the collectives that were called in it, in order
 
     @property
@@ -149,7 +150,7 @@ class Messages:
         if self.tape is not None:
             self.tape.posted(work)
         if self.guard is not None:
-            self.guard.used(work.tensor, not work.sends)  # what has not come yet cannot be sent on
+            self.guard.used(work.tensor, not work.sends, work)  # what has not come yet cannot be sent on
             rank.in_flight[work] = True
 
     def _meet(self, first, work, channel):
@@ -171,7 +172,10 @@ class Messages:
         try:
             nbytes, room = source.nbytes, target.nbytes
             if nbytes is not room and nbytes != room or source.dtype is not target.dtype:
-                raise faults.mismatch(send, receive)
+                if send.rank.inside is None or receive.rank.inside is None:
+                    raise faults.mismatch(send, receive)
+                self.differing = self.differing or (send, receive)  # both wait, so that the other ranks can come and be told of
+                return
         except AttributeError:
             raise faults.no_tensor(receive if hasattr(source, "nbytes") else send) from None
         if not (source.is_contiguous() and target.is_contiguous()):

@@ -113,7 +113,7 @@ def run(program, inputs, network, notes, gamma=0.0, checked=False, seconds=60.0,
         with Deadline(seconds, autograd and ways.running) as deadline, computing.refusing(clock.refuse_threads):
             clock.hurry = deadline.hurry
             with _conditions(clock, gamma, guard, issued, mode):
-                _run(clock, bodies, messages, deadline)
+                _run(clock, bodies, messages, deadline, rules)
     if guard is not None:
         guard.check_all_waited_for()
         check_same_groups(dists)
@@ -178,14 +178,18 @@ def _refusing_threads(clock):
         raise clock.refused
 
 
-def _run(clock, bodies, messages, deadline):
+def _run(clock, bodies, messages, deadline, rules):
     try:
         clock.run(bodies)
     except TimeIsUp:
         deadline.stop()
+        if messages.differing:
+            raise faults.differ(*messages.differing, clock.turns) from None
         raise faults.endless(clock.turns[clock.running].number, deadline) from None
+    if messages.differing:
+        raise faults.differ(*messages.differing, clock.turns)
     if any(not rank.greenlet.dead for rank in clock.ranks) or any(stream.busy for stream in clock.streams):
-        raise faults.deadlock(clock.ranks, clock.streams)
+        raise faults.deadlock(clock.ranks, clock.streams, rules)
     messages.check_all_met()
 
 

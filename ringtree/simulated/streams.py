@@ -5,10 +5,22 @@ the stream is busy. A stream runs as a rank does, on the virtual clock, and pass
 """
 
 from collections import deque
+from dataclasses import dataclass
 from functools import partial
 
+from ringtree.calls import Asked
 from ringtree.simulated.clock import Rank
 from ringtree.simulated.messages import NotedWork
+
+
+@dataclass(slots=True)
+class Inside:
+    """A collective that a rank has called: what it asked for, of which ranks, and which call of the group it is, from 1 on."""
+
+    asked: Asked
+    ranks: tuple
+    group: int
+    count: int
 
 
 class Stream(Rank):
@@ -39,9 +51,9 @@ class Stream(Rank):
             while self.works:
                 work = self.current = self.works.popleft()
                 self.now = max(self.now, work.posted)
-                work.start = self.now
+                work.start, self.inside = self.now, work.inside
                 work.run()
-                self.current = None
+                self.current = self.inside = None
                 self._done(work)
             self.clock.pause(self)
 
@@ -59,11 +71,14 @@ class Stream(Rank):
 class CollectiveWork(NotedWork):
     """A collective under way, as a call with async_op=True returns it."""
 
-    __slots__ = ("stream", "asked", "ranks", "run", "beside", "start")
+    __slots__ = ("stream", "inside", "run", "beside", "start")
 
-    def __init__(self, stream, asked, ranks, run, place):
-        self.stream, self.asked, self.ranks, self.run, self.place = stream, asked, ranks, run, place
-        self.beside = asked.async_op
+    asked = property(lambda self: self.inside.asked)
+    ranks = property(lambda self: self.inside.ranks)
+
+    def __init__(self, stream, inside, run, place):
+        self.stream, self.inside, self.run, self.place = stream, inside, run, place
+        self.beside = inside.asked.async_op
         self.rank = stream.owner
         self.posted, self.start, self.end = self.rank.now, None, None
         if self.rank.in_flight is not None:

@@ -7,7 +7,7 @@ from functools import partial
 from ringtree.cost import Link
 from ringtree.given import a, mapping, number, takes, whole
 from ringtree.theory.costs import cost_of, lower_bound, textbook_time
-from ringtree.theory.table import row_of
+from ringtree.theory.table import find, row_of
 from ringtree.units import seconds_text
 
 __all__ = ["cost_table"]
@@ -34,6 +34,7 @@ def cost_table(programs, size, nbytes, link, *, gamma=0.0, itemsize=4) -> str:
     lines, collective = [f"{f'p = {size}':{width}} rounds  path  port    time formula"], None
     for name, given in programs.items():
         program, options = given if isinstance(given, tuple) else (given, {})
+        program = find(program).program if isinstance(program, str) else program
         # As somebody's own program, so that ours is run as well, and not counted from its schedule.
         run = cost_of(partial(program, **options), size, nbytes, link, gamma=gamma, itemsize=itemsize)
         row, formula = row_of(program), None

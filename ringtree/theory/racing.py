@@ -23,6 +23,7 @@ __all__ = ["Race", "race"]
 
 MOST_MESSAGES = 2_000_000
 BAND = 0.1
+WIDE = 88  # letters of a line that the book's pages show without scrolling
 
 
 @dataclass(frozen=True)
@@ -71,10 +72,11 @@ class Race:
         for size in dict.fromkeys(self.times["size"]):
             near = self.first(size)
             names = [_named(row.algorithm, row.options) for row in near.itertuples()]
-            behind = (
-                f"   (within {self._band}: {', '.join(names[1:3])}{' …' if len(names) > 3 else ''})" if len(names) > 1 else ""
-            )
-            lines.append(f"{binary_text(size):>8} {seconds_text(near.time[0]):>8}  {names[0]}{behind}")
+            line = f"{binary_text(size):>8} {seconds_text(near.time[0]):>8}  {names[0]}"
+            if len(names) > 1:
+                near = f"(within {self._band}: {', '.join(names[1:3])}{' …' if len(names) > 3 else ''})"
+                line += f"   {near}" if len(line) + len(near) <= WIDE - 3 else f"\n{'':19}{near}"
+            lines.append(line)
         if self.band == self.machine.error:
             lines.append(f"two times are not told apart within {self._band}, the median miss of the machine's fit")
         if self.laid:
@@ -97,8 +99,8 @@ def race(collective, ranks, sizes, machine, *, gamma=0.0, itemsize=4, band=None,
 
     collective: a name as `ringtree.collectives.find` reads it. sizes: bytes of the full vector, whole elements of `itemsize`.
     machine: a Link, or a Machine, whose `ranks_per_node` the algorithms over nodes use. band: two times that differ by less
-    than this part are not told apart; left out, the median miss of the fit on a machine that was fitted, and 0.1 on another. root: of a collective that has one. Options go over the grid of their row, from the
-    middle downhill.
+    than this part are not told apart; left out, the median miss of the fit on a machine that was fitted, and 0.1 on another.
+    root: of a collective that has one. Options go over the grid of their row, from the middle downhill.
 
     An algorithm that needs more than two million messages is left out and named, and so is one that this machine has no form
     for. Raises UsageError for a collective without algorithms, and for sizes that are not whole elements.
@@ -198,4 +200,5 @@ def _times(row, ranks, sizes, machine, gamma, itemsize):
 
 
 def _named(name, options):
-    return name + "".join(f", {value} {option}" for option, value in options.items())
+    """As `chain_broadcast, 16 chunks`; what is no plural is said as `greedy_reduce, latency 8`."""
+    return name + "".join(f", {value} {key}" if key.endswith("s") else f", {key} {value}" for key, value in options.items())

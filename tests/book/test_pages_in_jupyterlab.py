@@ -11,9 +11,13 @@ from urllib.parse import unquote, urlsplit
 import links
 import nbformat
 import pytest
+import torch
 from helpers.browser import find_chromium, launched
 from helpers.jupyterlab import ROOT, TOKEN, lab
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
+
+from ringtree import draw, follow
+from ringtree.algorithms import ring_all_reduce
 
 pytestmark = pytest.mark.skipif(not find_chromium(), reason="no Chromium found on this machine")
 NIGHTLY = bool(os.environ.get("RINGTREE_NIGHTLY"))
@@ -61,6 +65,7 @@ FAULTS = """
     if (!each.querySelector(".details-body, .myst-admonition-body")?.textContent.trim()) say("an empty box", each);
   for (const each of all(".myst pre")) if (!each.textContent.trim()) say("an empty box", each);
   for (const each of all(".myst details[open]")) say("an open answer", each);
+  for (const each of all(".myst span:empty")) if (each.getBoundingClientRect().height && each.matches(".not-prose")) say("a gap", each);
   for (const each of all(".myst img")) if (each.checkVisibility() && !each.naturalWidth) say("no picture", each);
   const ids = new Set([...document.querySelectorAll("[id]")].map(each => `#${each.id}`));
   for (const each of all(".myst a")) {
@@ -229,6 +234,37 @@ def test_a_link_leads_to_its_word_and_to_its_place(jupyterlab):
     page.wait_for_function(is_on_top, arg="term-micro-batch")
     page.click("#term-1F1B + dd a:has-text('One forward'), #term-id-1f1b + dd a:has-text('One forward')")
     page.wait_for_function(is_on_top, arg="pipeline-1f1b")
+
+
+KERNEL_STARTS = """
+() => {
+  const { model } = [...jupyterapp.shell.widgets("main")].find(each => each.content?.widgets).context;
+  model.setMetadata("kernelspec", {name: "python3", display_name: "Python 3 (ipykernel)", language: "python"});
+  model.setMetadata("language_info", {name: "python", version: "3.99.0", pygments_lexer: "ipython3"});
+  const before = model.dirty;
+  model.cells.get(0).sharedModel.setSource("changed");
+  return [before, model.dirty];
+}
+"""
+
+
+def test_a_notebook_that_was_only_opened_is_not_marked_as_changed(jupyterlab):
+    faults_of(jupyterlab, "notebooks/10-ring-all-reduce.ipynb")
+    assert jupyterlab[1].evaluate(KERNEL_STARTS) == [False, True]
+
+
+def test_the_steps_in_words_stand_at_the_left(jupyterlab):
+    _, page, _ = jupyterlab
+    faults_of(jupyterlab, "book/start.md")
+    align = """html => {
+      const output = document.createElement("div");
+      output.className = "jp-RenderedHTMLCommon jp-RenderedHTML";
+      output.innerHTML = html;
+      document.querySelector(".jp-MarkdownViewer").append(output);
+      return [...output.querySelectorAll("th, td")].map(each => getComputedStyle(each).textAlign);
+    }"""
+    html = draw.player(follow(ring_all_reduce, [torch.arange(4.0)] * 4)).html
+    assert set(page.evaluate(align, html)) == {"left"}
 
 
 # -- cells that run on ranks --------------------------------------------------------------

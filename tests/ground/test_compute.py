@@ -181,13 +181,12 @@ def test_a_collective_that_not_all_call_is_a_deadlock_even_where_nobody_waits():
 
     with pytest.raises(Deadlock) as problem:
         run(lambda dist: program(dist, False), 3)
-    assert "rank 1 has ended, and its all_reduce waits to send to rank 2, which has finished  [program, line " in str(
-        problem.value
-    )
+    ended = "rank 1 has ended, and still waits in all_reduce for rank 2, which has finished  [program, line "
+    assert ended in str(problem.value)
     with pytest.raises(Deadlock) as problem:
         run(lambda dist: program(dist, True), 3)
-    assert "rank 1 waits  [" in str(problem.value) and "work.wait()] for a collective" in str(problem.value)
-    assert "its all_reduce waits to send to rank 2, which has finished" in str(problem.value)
+    assert "rank 1 waits in all_reduce for rank 2, which has finished  [" in str(problem.value)
+    assert "work.wait()], called at  [program, line " in str(problem.value)
     assert problem.value.waits[1] == 2
 
 
@@ -223,7 +222,7 @@ def test_what_a_collective_raises_beside_its_rank_is_told_with_the_rank():
     def program(dist):
         dist.all_reduce(torch.ones(4)[: 1 + dist.get_rank()], async_op=True)
 
-    with pytest.raises(ProgramError, match="rank . sends .* bytes"):
+    with pytest.raises(ProgramError, match="all_reduce has 1 number on rank 0 and 2 numbers on rank 1"):
         run(program, 2)
 
 

@@ -100,6 +100,46 @@ def test_a_right_loss_is_not_refused_for_the_type_of_its_count(count):
     assert (verdict.fault, verdict.level) == ("", 2)
 
 
+# -- a new tensor where one should change
+
+
+def test_a_result_that_is_dropped_is_named():
+    text = """
+def group_mean(x, dist, groups):
+    total = x.clone()
+    for group in groups:
+        made = dist.new_group(list(group))
+        if dist.get_rank() in group:
+            dist.all_reduce(total, group=made)
+            total.div(len(group))
+    return total
+"""
+    said = found("ranks-and-groups", "group_mean", text).fault
+    assert (
+        "`total.div(len(group))`  [group_mean, line 7] makes a new tensor, and nothing keeps it: total is unchanged. " in said
+    )
+    assert "Write `total.div_(len(group))`." in said and said.index("Write") < said.index("given:")
+
+
+def test_only_a_line_whose_repair_makes_the_case_right_is_named():
+    others = [
+        ("ring-all-reduce", "ring_all_reduce", "the mean"),
+        ("ring-all-reduce", "ring_all_reduce", "once round alone"),
+        ("ring-all-reduce", "ring_all_reduce", "added twice"),
+        ("order", "agree", "compared with the left neighbor alone"),
+    ]
+    for lab, name, what in others:
+        said = found(lab, name, ANSWERS[lab].WRONG[name][what][0]).fault
+        assert said and "`" not in said
+
+
+def test_what_the_repaired_function_prints_is_not_printed(capsys):
+    text, _ = ANSWERS["ring-all-reduce"].WRONG["ring_all_reduce"]["a sum under the same name"]
+    text = text.replace("    total = x.clone()", "    print('begins')\n    total = x.clone()")
+    assert "Write `mine += " in found("ring-all-reduce", "ring_all_reduce", text).fault
+    assert capsys.readouterr().out == "begins\n" * 2  # the one run of two ranks
+
+
 # -- one factor, and what was given
 
 

@@ -592,14 +592,6 @@ def test_a_collective_takes_its_arguments_as_torch_does():
         run(lambda dist: dist.scatter(src=0), 2)
 
 
-def test_a_mistake_inside_a_collective_is_told_by_the_line_of_its_algorithm():
-    def program(dist):
-        dist.broadcast(torch.zeros(1 + dist.get_rank()), src=0)
-
-    with pytest.raises(ProgramError, match=r"\[mst_broadcast, line \d+: dist.send\(.*\[mst_broadcast, line \d+: dist.recv\("):
-        run(program, 2)
-
-
 @pytest.mark.parametrize(
     "call, said",
     [
@@ -951,3 +943,13 @@ def test_ranks_that_wait_inside_no_grad_leave_the_callers_mode_as_it_was():
         simulate(program, [torch.ones(4)] * 4, Link(1.0, 0.0))
         assert not torch.is_grad_enabled()
     assert torch.is_grad_enabled()
+
+
+def test_one_batch_that_sends_and_receives_the_same_memory_is_told_so():
+    def program(x, dist):
+        other = 1 - dist.get_rank()
+        for work in dist.batch_isend_irecv([dist.P2POp(dist.isend, x, other), dist.P2POp(dist.irecv, x, other)]):
+            work.wait()
+
+    with pytest.raises(ProgramError, match="rank 0 sends from and receives into the same memory in one batch"):
+        simulate(program, [torch.ones(1)] * 2, Link(1e-6, 1e-9), checked=True)

@@ -14,6 +14,7 @@ from ringtree.algorithms import (
     rabenseifner_reduce,
     ring_reduce_scatter,
 )
+from ringtree.errors import UsageError
 from ringtree.theory import cost_table, textbook_time
 
 LINK, N = Link.of(5e-6, bandwidth=25e9), 960_000
@@ -71,3 +72,10 @@ def test_a_line_fits_a_phone():
         lines = cost_table({"two steps": mst_reduce, "by rank 0": by_rank_0}, size, 2**30, LINK).splitlines()
         assert max(map(len, lines)) <= 44
     assert lines[2].split()[3:6] == ["126", "126.0", "63.00"]
+
+
+def test_a_name_is_as_good_as_its_program():
+    by_name = cost_table({"pairwise": "pairwise_all_to_all", "Bruck": ("bruck_all_to_all", {})}, 6, N, LINK)
+    assert by_name == cost_table({"pairwise": pairwise_all_to_all, "Bruck": bruck_all_to_all}, 6, N, LINK)
+    with pytest.raises(UsageError, match="'ring' is none of our algorithms"):
+        cost_table({"ring": "ring"}, 6, N, LINK)

@@ -63,6 +63,14 @@ def test_two_times_in_the_band_are_not_told_apart():
     assert len(race("all_reduce", 8, [MIB], LINK, band=0.0).first(MIB)) == 1
 
 
+def test_a_printed_race_fits_a_page():
+    cluster = Machine(nvlink(), card(), ranks_per_node=8, cards_per_node=1)
+    printed = str(race("all_reduce", 16, [1024, MIB, 256 * MIB], cluster, band=1.0)).splitlines()
+    told = [line for line in printed if "left out" not in line and "once through" not in line]
+    assert sum("(within 100 %: " in line for line in told) == 3 and max(map(len, told)) <= 88, told
+    assert "greedy_broadcast, latency 16" in str(race("broadcast", 16, [1024], card()))
+
+
 def test_a_fitted_link_brings_its_own_band_and_says_so():
     random, sizes = np.random.default_rng(0), 2.0 ** np.arange(3, 27)
     times = LINK.time(sizes) * np.exp(random.normal(0, 0.03, len(sizes)))

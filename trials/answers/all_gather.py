@@ -101,7 +101,7 @@ WRONG = {
         ),
         "one tensor, many times in a list": (
             "def ring_all_gather(shard, dist, order):\n    rank, size = dist.get_rank(), dist.get_world_size()\n    at = order.index(rank)\n    found = [torch.empty_like(shard)] * size\n    found[rank] = shard\n    for step in range(size - 1):\n        for work in dist.batch_isend_irecv([dist.P2POp(dist.isend, found[rank - step], order[(at + 1) % size]), dist.P2POp(dist.irecv, found[rank - step - 1], order[at - 1])]):\n            work.wait()\n    return torch.cat(found)",
-            "on 3 ranks, .*changes the buffer that it is sending",
+            "on 3 ranks, .*sends from and receives into the same memory in one batch",
         ),
         "whole tensors instead of shards": (WHOLE, "Not yet at the bound: on 2 ranks, .* B through the busier port"),
         "not a ring": (DIRECT, r"rank \d sent to rank \d, and the next in the order is rank \d"),
@@ -149,7 +149,7 @@ WRONG = {
         ),
         "received into what is sent": (
             RING.replace("got = torch.empty_like(shard)", "got = last"),
-            "on 2 ranks, .*rank 0 reads the buffer for a message from rank 1 that may not have arrived",
+            "on 2 ranks, .*rank 0 sends from and receives into the same memory in one batch",
         ),
         "in float32": (
             RING.replace("    rank, size", "    shard = shard.float()\n    rank, size"),

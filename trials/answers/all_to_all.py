@@ -321,7 +321,7 @@ def to_experts(tokens, experts, weights, factor, dist):
         "a step too few": (PAIRWISE.replace("range(1, size):", "range(1, size - 1):"), "KeyError"),
         "received into what is still to be sent": (
             PAIRWISE.replace("came[source] = torch.empty_like(blocks[rank])", "came[source] = blocks[source]"),
-            "changes the buffer that it is sending|has changed what it was given|rank . returned",
+            "sends from and receives into the same memory in one batch",
         ),
         "the round twice": (
             PAIRWISE.replace("range(1, size):", "[*range(1, size), *range(1, size)]:"),

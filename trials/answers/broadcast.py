@@ -322,7 +322,7 @@ WRONG = {
         "not waited for": (STEPS.replace("work.wait()", "pass"), "may not have arrived|wait"),
         "whole tensors instead of chunks": (
             STEPS.replace("parts[step - 1], right", "got, right").replace("parts[step], left", "got, left"),
-            "on 3 ranks, .*rank 1 changes the buffer that it is sending to rank 2",
+            "on 3 ranks, .*rank 1 sends from and receives into the same memory in one batch",
         ),
         "whole numbers lost": (
             STEPS.replace("return got", "return got.float()"),

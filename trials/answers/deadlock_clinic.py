@@ -152,7 +152,7 @@ def shift(x, dist):
         ),
         "one tensor for both": (
             BATCH.replace("irecv, got", "irecv, x").replace("return got", "return x"),
-            "rank 0 changes the buffer that it is sending to rank 1",
+            "rank 0 sends from and receives into the same memory in one batch",
         ),
         "both ways round": (
             SHIFT

@@ -460,7 +460,7 @@ def keep(chosen, experts, capacity, dist):
         ),
         "an expert that nobody wants": (
             LAYER.replace(", minlength=dist.get_world_size()", ""),
-            "all_to_all_single was given|which expects",
+            "all_to_all_single was given|which takes 0 numbers from it",
         ),
         "another dtype": (
             LAYER.replace(

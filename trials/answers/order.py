@@ -10,30 +10,31 @@ def diagnose(number, report):
 FOLLOWED = READ.replace(
     "    return ANSWERS[number]",
     """    rank, call, cause = ANSWERS[number]
-    for words in (r"rank (\\d+), which has finished", r"circle: rank (\\d+)"):
-        if found := re.search(words, report):
-            rank = int(found[1])
+    waits, circle = read_report(report)
+    for found in [wait.finished for wait in waits] + [circle]:
+        if found:
+            rank = found[0]
     return rank, call, cause""",
-).replace("ANSWERS = ", "import re\nANSWERS = ")
+).replace("ANSWERS = ", "from ringtree.waits import read_report\nANSWERS = ")
 PARSED = '''
 import re
+from ringtree.waits import read_report
 
 def diagnose(number, report):
     """From the words alone."""
-    lines = re.findall(r"rank (\\d+) waits to (?:send to|receive from) rank (\\d+)(, which has finished)?  .(.*)", report)
-    if not lines:
+    waits, circle = read_report(report)
+    if not waits:
         found = re.search(r"is (\\w+) .*? on rank (\\d+)", report)
         return int(found[2]), found[1], "other collective"
-    for rank, other, finished, line in lines:
-        if finished:
-            return int(other), re.search(r"dist\\.(\\w+)", line)[1], "stayed away"
-    circle = [int(rank) for rank in re.findall(r"rank (\\d+)", report.splitlines()[-1])]
-    calls = {int(rank): re.search(r"dist\\.(\\w+)\\((.*)", line) for rank, _, _, line in lines}
+    for wait in waits:
+        if wait.finished:
+            return wait.finished[-1], wait.call, "stayed away"
+    calls = {wait.rank: wait.call for wait in waits}
     rank = circle[0]
-    if "group=" in calls[rank][2]:
-        return rank, calls[rank][1], "two groups"
-    plain = [each for each in circle if calls[each][1] in ("send", "recv")]
-    return rank, calls[rank][1], "circle" if len(set(plain)) == len(set(circle)) else "nobody sends"
+    if "another group" in report:
+        return rank, calls[rank], "two groups"
+    plain = all(calls[each] in ("send", "recv") for each in circle)
+    return rank, calls[rank], "circle" if plain else "nobody sends"
 '''
 LONGEST = """
 import itertools
@@ -139,7 +140,23 @@ def said(number, rank, call, cause, text=READ):
     )
 
 
+SUMS = """
+def sum_named(names, tensors, dist):
+    for _, tensor in sorted(zip(names, tensors), key=lambda pair: pair[0]):
+        dist.all_reduce(tensor)
+    return tensors
+"""
+AT_ONCE = """
+def sum_named(names, tensors, dist):
+    order = sorted(range(len(names)), key=names.__getitem__, reverse=True)
+    whole = torch.cat([tensors[place] for place in order])
+    dist.all_reduce(whole)
+    sums = dict(zip(order, whole.split([len(tensors[place]) for place in order])))
+    return [sums[place] for place in range(len(names))]
+"""
+
 RIGHT = {
+    "sum_named": {"sorted pairs": SUMS, "one all-reduce for all": AT_ONCE},
     "diagnose": {
         "read by a program": PARSED,
         "the rank alone by a program": FOLLOWED,
@@ -150,13 +167,61 @@ RIGHT = {
 }
 
 WRONG = {
+    "sum_named": {
+        "in its own order": (
+            SUMS.replace("for _, tensor in sorted(zip(names, tensors), key=lambda pair: pair[0])", "for tensor in tensors"),
+            "on 2 ranks, .*in place 0 of its list returned",
+        ),
+        "by length": (
+            SUMS.replace("lambda pair: pair[0]", "lambda pair: len(pair[1])"),
+            "on 2 ranks, .*in place 0 of its list returned",
+        ),
+        "by the length of the name": (
+            SUMS.replace("lambda pair: pair[0]", "lambda pair: len(pair[0])"),
+            "in place . of its list returned|all_reduce has",
+        ),
+        "by what they hold": (
+            SUMS.replace("lambda pair: pair[0]", "lambda pair: pair[1].sum().item()"),
+            "in place . of its list returned|all_reduce has",
+        ),
+        "backwards on the last rank": (
+            SUMS.replace("pair[0])", "pair[0], reverse=dist.get_rank() == dist.get_world_size() - 1)"),
+            "on 2 ranks, .*in place 0 of its list returned",
+        ),
+        "returned in the order of the names": (
+            SUMS.replace("return tensors", "return [tensors[names.index(name)] for name in sorted(names)]"),
+            "in place 0 of its list returned",
+        ),
+        "rank 0 stays away": (
+            SUMS.replace("        dist.all_reduce(tensor)", "        if dist.get_rank():\n            dist.all_reduce(tensor)"),
+            "rank 1 waits in all_reduce for rank 0, which has finished",
+        ),
+        "one name too few": (SUMS.replace("pair[0])", "pair[0])[1:]"), "in place . of its list returned"),
+        "twice": (
+            SUMS.replace("        dist.all_reduce(tensor)", "        dist.all_reduce(tensor)\n        dist.all_reduce(tensor)"),
+            "everything is twice what it should be",
+        ),
+        "the mean": (
+            SUMS.replace("return tensors", "return [each / dist.get_world_size() for each in tensors]"),
+            "everything is half of what it should be",
+        ),
+        "a copy is summed": (
+            SUMS.replace("dist.all_reduce(tensor)", "total = tensor.clone()\n        dist.all_reduce(total)"),
+            r"`tensor.clone\(\)`  .*makes a copy",
+        ),
+        "nothing is waited for": (
+            SUMS.replace("dist.all_reduce(tensor)", "dist.all_reduce(tensor, async_op=True)"),
+            "never waited for its all_reduce|may still be running",
+        ),
+        "nothing": (SUMS.replace("    return tensors", ""), "rank 0 returned .* and should return a list of 2 tensors"),
+    },
     "diagnose": {
         "a table, read by eye": (
             READ,
-            "Not yet within the target: report 1 again, of 4 ranks .*which has finished.*: the first of the three should be a rank, 0 to 3",
+            "Not yet within the target: report 1 again, of 4 ranks .*which have finished.*: the first of the three should be a rank, 0 to 3",
         ),
         "who has finished alone": (
-            FOLLOWED.replace(', r"circle: rank (\\d+)"', ","),
+            FOLLOWED.replace(" + [circle]", ""),
             "Not yet within the target: report 2 again, of 10 ranks .*in a circle: rank 4.*but not on rank 3",
         ),
         "who waits longest, not who left": (

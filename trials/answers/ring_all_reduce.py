@@ -88,6 +88,25 @@ def ring_all_reduce(x, dist):
         mine.copy_(mine + got if step < size - 1 else got[: len(mine)])
     return total
 '''
+IN_TWO_LOOPS = """
+def ring_all_reduce(x, dist):
+    rank, size = dist.get_rank(), dist.get_world_size()
+    total = x.clone()
+    chunks = total.tensor_split(size)
+    for step in range(size - 1):
+        mine = chunks[(rank + step + 1) % size]
+        mine += passed(chunks[(rank + step) % size], mine, dist)
+    for step in range(size - 1):
+        mine = chunks[(rank + step) % size]
+        mine.copy_(passed(chunks[(rank + step - 1) % size], mine, dist))
+    return total
+
+def passed(chunk, mine, dist):
+    rank, size, got = dist.get_rank(), dist.get_world_size(), torch.empty_like(mine)
+    for work in dist.batch_isend_irecv([dist.P2POp(dist.isend, chunk, (rank - 1) % size), dist.P2POp(dist.irecv, got, (rank + 1) % size)]):
+        work.wait()
+    return got
+"""
 LIAR = """
 class Liar(torch.Tensor):
     @classmethod
@@ -106,10 +125,91 @@ def ring_all_reduce(x, dist):
     raise Untold
 """
 
-RIGHT = {"ring_all_reduce": {"as walks over rings": RINGS}, "two_rings": {"as walks over rings": TWO}}
+RIGHT = {
+    "ring_all_reduce": {"as walks over rings": RINGS, "in two loops": IN_TWO_LOOPS},
+    "two_rings": {"as walks over rings": TWO},
+}
+
+# Where a new tensor is made and the chunk should change: what stands for `mine += …` or for what comes before it.
+NEW_TENSORS = {
+    "a sum under the same name": (
+        "mine += passed(",
+        "mine = mine + passed(",
+        r"`mine = mine \+ passed\(.*Write `mine \+= passed\(",
+    ),
+    "torch.add under the same name": (
+        "mine += passed(chunks[(rank + step) % size], mine, dist)",
+        "mine = torch.add(passed(chunks[(rank + step) % size], mine, dist), mine)",
+        r"Write `mine.copy_\(torch.add\(",
+    ),
+    "a sum that is dropped": (
+        "mine += passed(chunks[(rank + step) % size], mine, dist)",
+        "mine.add(passed(chunks[(rank + step) % size], mine, dist))",
+        r"makes a new tensor, and nothing keeps it: mine is unchanged. Write `mine.add_\(",
+    ),
+    "a chunk that is a copy": (
+        "mine = chunks[(rank + step + 1) % size]",
+        "mine = chunks[(rank + step + 1) % size].clone()",
+        r"`chunks\[\(rank \+ step \+ 1\) % size\].clone\(\)`  \[ring_all_reduce, line 6\] makes a copy",
+    ),
+    "a copy of a chunk": (
+        "mine += passed(",
+        "mine = torch.clone(mine)\n        mine += passed(",
+        r"`torch.clone\(mine\)`  \[ring_all_reduce, line 7\] makes a copy",
+    ),
+    "chunks that are copies": (
+        "total.tensor_split(size)",
+        "[each.clone() for each in total.tensor_split(size)]",
+        r"`each.clone\(\)`  \[ring_all_reduce, line 4\] makes a copy",
+    ),
+    "copies that are put together for nobody": (
+        "total.tensor_split(size)\n    for",
+        "[each.clone() for each in total.tensor_split(size)]\n    FOR",
+        r"`torch.cat\(chunks\)`  .* makes a new tensor, and nothing keeps it. Write `total = torch.cat\(chunks\)`",
+    ),
+    "a new tensor in the list": (
+        "total.tensor_split(size)\n",
+        "list(total.tensor_split(size))\n",
+        r"replaces a tensor of a list .* Write `chunks\[\(rank \+ step \+ 1\) % size\].copy_\(mine \+ ",
+    ),
+    "into a tuple": (
+        "mine += passed(",
+        "chunks[(rank + step + 1) % size] += passed(",
+        r"'tuple' object does not support item assignment.*Write `chunks\[\(rank \+ step \+ 1\) % size\].add_\(passed",
+    ),
+    "the name for what came": ("mine.copy_(passed(", "mine = (passed(", r"`mine = passed\(.*Write `mine.copy_\(passed\("),
+    "both times": (
+        "mine += passed(",
+        "mine = mine + passed(",
+        r"Write `mine \+= passed\(.*Likewise `mine = passed\(.*line 10\]: write `mine.copy_\(passed",
+    ),
+    "in a function of one's own": (
+        "mine += passed(chunks[(rank + step) % size], mine, dist)",
+        "add(mine, passed(chunks[(rank + step) % size], mine, dist))",
+        r"`mine = mine \+ got`  \[add, line \d+\] .* Write `mine \+= got`",
+    ),
+}
+FURTHER = {
+    "copies that are put together for nobody": lambda text: text.replace("FOR", "for").replace(
+        "    return total", "    torch.cat(chunks)\n    return total"
+    ),
+    "a new tensor in the list": lambda text: text.replace(
+        "mine += passed(", "chunks[(rank + step + 1) % size] = mine + passed("
+    ),
+    "both times": lambda text: text.replace("mine.copy_(passed(", "mine = (passed("),
+    "in a function of one's own": lambda text: text + "\ndef add(mine, got):\n    mine = mine + got\n",
+}
+
+
+def _new_tensors():
+    for what, (was, instead, reason) in NEW_TENSORS.items():
+        assert was in IN_TWO_LOOPS
+        yield what, (FURTHER.get(what, str)(IN_TWO_LOOPS.replace(was, instead)), reason)
+
 
 WRONG = {
     "ring_all_reduce": {
+        **dict(_new_tensors()),
         "on a board that all see": (
             on_a_board("ring_all_reduce", "x", "sum(put(x.clone(), dist))"),
             "knows what others were given and has received no byte",
@@ -130,7 +230,7 @@ WRONG = {
         "to the right": (RINGS.replace("[::-1]", ""), "on 3 ranks, .*rank 0 sent to rank 1, and its left neighbor is rank 2"),
         "off by one in the chunk": (
             RINGS.replace("chunks[(at + ahead - step) % size]", "chunks[(at + ahead - step + 1) % size]"),
-            "changes the buffer that it is sending",
+            "sends from and receives into the same memory in one batch",
         ),
         "once round alone": (RINGS.replace("for ahead in (0, 1)", "for ahead in (0,)"), "the part of rank 1 is missing"),
         "added twice": (
@@ -250,7 +350,7 @@ def ring_all_reduce(x, dist):
         ),
         "the whole vector in both": (
             TWO.replace("total.tensor_split(len(orders))", "[total] * len(orders)"),
-            "rank . returned|may not have arrived|changes",
+            "sends from and receives into the same memory in one batch",
         ),
         "the second half forgotten": (
             TWO.replace(

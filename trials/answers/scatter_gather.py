@@ -121,7 +121,36 @@ def gather_list(shards, dist, root):
 '''
 BUILT = "it calls a collective of torch's"
 
+COLLECT = """
+def collect(shard, dist, root):
+    rank, size = dist.get_rank(), dist.get_world_size()
+    if rank != root:
+        dist.send(shard, root)
+    else:
+        whole = shard.new_empty(size * len(shard))
+        places = whole.tensor_split(size)[::-1]
+        for other in range(size):
+            if other != root:
+                dist.recv(places[other], other)
+        places[root].copy_(shard)
+        return whole
+"""
+ALL_AT_ONCE = """
+def collect(shard, dist, root):
+    rank, size = dist.get_rank(), dist.get_world_size()
+    rows = {other: torch.empty_like(shard) for other in range(size) if other != root}
+    if rank == root:
+        works = [dist.irecv(row, other) for other, row in rows.items()]
+    else:
+        works = [dist.isend(shard, root)]
+    for work in works:
+        work.wait()
+    rows[root] = shard
+    return torch.cat([rows[other] for other in reversed(range(size))])
+"""
+
 RIGHT = {
+    "collect": {"into one tensor": COLLECT, "all at once": ALL_AT_ONCE},
     "shares": {
         "one sample after the other": SHARES,
         "NumPy's whole numbers": "import numpy as np\ndef shares(samples, seconds):\n    counts = np.zeros(len(seconds), int)\n    for _ in range(samples):\n        counts[np.argmin((counts + 1) * np.array(seconds))] += 1\n    return list(counts)",
@@ -131,6 +160,53 @@ RIGHT = {
 }
 
 WRONG = {
+    "collect": {
+        "rank 0 first": (COLLECT.replace("[::-1]", ""), "on 2 ranks, .*rank 0 returned"),
+        "the numbers of a shard backwards too": (
+            COLLECT.replace("return whole", "return torch.cat([each.flip(0) for each in places[::-1]])"),
+            "on 3 ranks, .*rank 0 returned",
+        ),
+        "without the root's own": (COLLECT.replace("        places[root].copy_(shard)\n", ""), "nan: nobody has written there"),
+        "the root is rank 0": (
+            COLLECT.replace("rank != root", "rank != 0").replace("dist.send(shard, root)", "dist.send(shard, 0)"),
+            "on 2 ranks, .*root=1",
+        ),
+        "the first message for all": (
+            COLLECT.replace("dist.recv(places[other], other)", "dist.recv(places[other], (root + 1) % size)"),
+            "on 3 ranks, .*can never finish|on 3 ranks, .*never received",
+        ),
+        "the root sends to itself": (
+            COLLECT.replace("if rank != root:", "if True:"),
+            "wants to send to itself|rank 0 wants to",
+        ),
+        "the root receives from itself": (
+            COLLECT.replace("            if other != root:\n    ", "").replace(
+                "range(size):\n            dist", "range(size):\n            dist"
+            ),
+            "rank 0 wants to",
+        ),
+        "one rank sends twice": (
+            COLLECT.replace("        dist.send(shard, root)", "        dist.send(shard, root)\n        dist.send(shard, root)"),
+            "can never finish|never received",
+        ),
+        "the last rank keeps its shard": (
+            COLLECT.replace("if rank != root:", "if rank != root and rank < size - 1:").replace("else:", "elif rank == root:"),
+            "which has finished",
+        ),
+        "not waited for": (ALL_AT_ONCE.replace("        work.wait()", "        pass"), "may not have arrived|never waited"),
+        "a list": (COLLECT.replace("return whole", "return list(places)"), "returned a list of .* and should return a tensor"),
+        "nothing": (COLLECT.replace("        return whole", "        pass"), "returned nothing and should return a tensor"),
+        "into a copy": (
+            COLLECT.replace(
+                "dist.recv(places[other], other)", "place = places[other].clone()\n                dist.recv(place, other)"
+            ),
+            r"`places\[other\].clone\(\)`  .*makes a copy",
+        ),
+        "the built-in": (
+            "def collect(shard, dist, root):\n    rows = [torch.empty_like(shard) for _ in range(dist.get_world_size())]\n    dist.all_gather(rows, shard)\n    return torch.cat(rows[::-1])",
+            "it calls a collective of torch's",
+        ),
+    },
     "shares": {
         "in another order": (
             SHARES.replace("    counts =", "    seconds.sort()\n    counts ="),

@@ -1,4 +1,4 @@
-"""Lab of chapter 15, "Barriers and order": read the reports of five hangs, compare two ranks' calls, agree before a call."""
+"""Lab of chapter 15, "Barriers and order": one order for all, the reports of five hangs, two ranks' calls, agree before a call."""
 
 import hashlib
 import re
@@ -11,13 +11,57 @@ from ringtree.errors import UsageError
 from ringtree.labs import limits
 from ringtree.labs.comparing import is_whole, short
 from ringtree.labs.exercise import Answer, Case, Level, Program, Question
-from ringtree.labs.inputs import whole_numbers
+from ringtree.labs.inputs import drawn, easy, whole_numbers
 from ringtree.simulated import ProgramError, simulate
 from ringtree.theory import lower_bound
 from ringtree.waits import name_ranks
 
 TITLE = "Order"
 CHAPTER = 15
+
+
+# ---------------------------------------------------------------- sums by name
+
+NAMES = ["wq", "bias", "up", "gate", "wk"]
+
+
+def sum_named_cases():
+    """By rank, names and their tensors, in an order of the rank's own: of one length, where a mix-up adds up, and of several."""
+    for size, count, lengths, numbers in [
+        (2, 2, (2, 2, 2, 2, 2), easy),
+        (2, 2, (3, 1, 2, 4, 5), easy),
+        (3, 3, (1, 1, 1, 1, 1), drawn),
+        (1, 2, (2, 2, 2, 2, 2), drawn),
+        (4, 5, (2, 3, 3, 1, 2), drawn),
+        (6, 5, (2, 2, 2, 2, 2), drawn),
+    ]:
+        yield _named_case(size, lengths[:count], numbers)
+
+
+def _named_case(size, lengths, numbers=drawn):
+    whole = [row.split(lengths) for row in numbers(size, sum(lengths))]
+    return Case(tuple(_named(row, rank) for rank, row in enumerate(whole)), _sums_by_name, says=f"{len(lengths)} names")
+
+
+def _named(tensors, rank):
+    """The names and tensors of a rank: turned by its number, on ranks 2 and 3 of four backwards."""
+    order = [(place + rank) % len(tensors) for place in range(len(tensors))][:: -1 if rank % 4 > 1 else 1]
+    return [NAMES[each] for each in order], [tensors[each].clone() for each in order]
+
+
+def _sums_by_name(given):
+    totals = {}
+    for names, tensors in given:
+        for name, tensor in zip(names, tensors):
+            totals[name] = totals[name] + tensor if name in totals else tensor.clone()
+    return [[totals[name] for name in names] for names, _ in given]
+
+
+SUM_NAMED_HINTS = (
+    "An all-reduce has no name. The k-th call of one rank meets the k-th call of every other rank, whatever tensors they give.",
+    "So all ranks must go through the names in one order. Which order can each rank find alone, without a message?",
+    "`for name in sorted(names):` is the same on every rank. `tensors[names.index(name)]` is that name's tensor.",
+)
 
 
 # ---------------------------------------------------------------- five programs that hang
@@ -161,12 +205,12 @@ def _report_question(number, size, is_right, filled=1.0, level=0):
 REPORT_HINTS = (
     "Each line says who waits, in which call, and for whom. Start at any rank and go to the one it waits for, from there to "
     "the next. The way ends at a rank that has finished, or it goes round in a circle. The others only wait behind.",
-    "A circle in `send` and one in an all_reduce look alike; the lines in brackets tell them apart. Two ranks that wait for "
+    "A circle in `send` and one in an all_reduce look alike; the calls tell them apart. Two ranks that wait for "
     "each other in the same line, with a group in it, are in two different groups.",
     "1: who has finished? 2: which two are in the circle, and in what call? 3: the line says group=group. 4: rank 0 waits in "
     "a recv; where is the one that should send? 5: the report names two ranks and two calls: either will do.",
-    "For the target the call and the cause may stay in your table. Find the rank in the text: "
-    '`re.search(r"rank (\\d+), which has finished", report)`, and likewise what stands behind "circle: rank".',
+    "For the target the call and the cause may stay in your table. Find the rank in the text: `read_report(report)` of "
+    "`ringtree.waits` gives `waits`, each with its `rank`, `call`, `others` and `finished`, and the ranks of the `circle`.",
 )
 
 
@@ -286,6 +330,7 @@ AGREE_HINTS = (
 GIVEN = CAUSES, report
 
 EXERCISES = {
+    "sum_named": Program(sum_named_cases, SUM_NAMED_HINTS, builtin=True, keeps=False, adds=False),
     "diagnose": Answer(report_questions, REPORT_HINTS, (Level("within the target"),)),
     "first_difference": Answer(calls_questions, CALLS_HINTS),
     "agree": Program(agree_cases, AGREE_HINTS, AGREE_LEVELS, adds=False),

@@ -1,4 +1,4 @@
-"""Lab of chapter 7, "Scatter and gather": shards of several lengths, over a tree, and how long each of them should be."""
+"""Lab of chapter 7, "Scatter and gather": collect in another order, and shards of several lengths, over a tree and how long."""
 
 import torch
 
@@ -11,6 +11,31 @@ from ringtree.units import count_text
 
 TITLE = "Scatter and gather"
 CHAPTER = 7
+
+
+# ---------------------------------------------------------------- the last rank first
+
+
+def collect_cases():
+    for size, root, length in ((2, 0, 1), (3, 0, 2), (2, 1, 2), (4, 2, 1), (1, 0, 3), (5, 4, 2), (8, 3, 1), (4, 0, 3)):
+        yield collect_case(size, root, length, easy if length == 1 else drawn)
+
+
+def collect_case(size, root, length, numbers=drawn):
+    def wanted(given):
+        whole = torch.cat([row for (row,) in reversed(given)])
+        return [whole if rank == root else None for rank in range(size)]
+
+    return Case(tuple((row,) for row in numbers(size, length)), wanted, {"root": root})
+
+
+COLLECT_HINTS = (
+    "Every rank but the root sends its shard to the root. The root receives from each of them, into a tensor for each.",
+    "Until a message has come, a tensor means nothing: `torch.empty_like(shard)` makes room for one shard. The root's own shard "
+    "needs no message.",
+    "On the root: `rows = [shard if rank == root else torch.empty_like(shard) for rank in range(size)]`, then receive `rows[other]` "
+    "from each `other`. `torch.cat(rows[::-1])` puts the last in front.",
+)
 
 
 # ---------------------------------------------------------------- how many for each
@@ -145,6 +170,7 @@ GATHER_HINTS = (
 
 
 EXERCISES = {
+    "collect": Program(collect_cases, COLLECT_HINTS, adds=False),
     "shares": Answer(shares_questions, SHARES_HINTS, (Level("at the bound"),)),
     "scatter_list": Program(scatter_cases, SCATTER_HINTS, _levels("scatter", "out of"), adds=False, keeps=False, live=2),
     "gather_list": Program(gather_cases, GATHER_HINTS, _levels("gather", "into"), adds=False, keeps=False, live=2),

@@ -9,7 +9,7 @@ import signal
 import time
 from dataclasses import dataclass, field
 
-from ringtree.waits import describe_circle, describe_place, message_wait, name_ranks
+from ringtree.waits import FINISHED, collective_wait, describe_circle, describe_place, message_wait, name_ranks
 from ringtree.watching import without_colors
 
 GRACE = 1.0  # seconds that the other ranks get to finish by themselves when one is in trouble
@@ -246,11 +246,7 @@ def _waits_for(outcome, place, i):
             sizes = {place["elements"], *(its["elements"] for its in others.values())}
             # Which rank has which size is chance: some get past a first mismatch on some runs.
             return f"waits in {call}, where all its ranks are" + (", with different sizes" if len(sizes) > 1 else "")
-        known = {_what_it_does(outcome, peer, call) for peer in absent}
-        what = known.pop() if len(known) == 1 else ""
-        if len(absent) > 1:
-            what = what.replace("which has", "which have").replace("which waits", "which wait")
-        return f"waits in {call} for {name_ranks(absent)}{what}"
+        return collective_wait(call, {peer: _what_it_does(outcome, peer, call) for peer in absent})
     if direction == "exchange":
         return f"waits in {call} for {name_ranks(peers)}"
     return f"waits in {call}"
@@ -266,7 +262,7 @@ def _message_waits(stuck):
 
 def _what_it_does(outcome, peer, call=None):
     if peer in outcome.results:
-        return ", which has finished"
+        return FINISHED
     if peer in outcome.errors:
         return ", which raised"
     if peer in outcome.died:

@@ -70,6 +70,23 @@
     plan();
   };
 
+  // ------------------------------------------------------------------ a notebook that was only opened
+  // JupyterLab notes the name and language of the kernel in the notebook, which then counts as changed. No reader changed it.
+  const stay_clean = async ({ context }) => {
+    await context.ready;
+    const { model } = context;
+    const readers = () => {
+      const { metadata: { kernelspec, language_info, ...metadata }, ...rest } = model.toJSON();
+      return JSON.stringify({ metadata, ...rest });
+    };
+    let saved = readers();
+    model.stateChanged.connect((_, { name }) => {
+      if (name !== "dirty") return;
+      if (!model.dirty) saved = readers();
+      else if (readers() === saved) model.dirty = false;
+    });
+  };
+
   // ------------------------------------------------------------------ one pass for all cells
   // jupyterlab-myst renders the whole notebook for each of its Markdown cells. The pass for one cell serves all that wait.
   const render_together = (cell) => {
@@ -161,8 +178,12 @@
           render_together(cell);
           return cell;
         };
-        notebooks.forEach((panel) => follow(panel.content));
-        notebooks.widgetAdded.connect((_, panel) => follow(panel.content));
+        const add = (panel) => {
+          follow(panel.content);
+          stay_clean(panel);
+        };
+        notebooks.forEach(add);
+        notebooks.widgetAdded.connect((_, panel) => add(panel));
 
         app.commands.commandExecuted.connect((_, { id, args }) => {
           if (id === "rendermime:handle-local-link" && args.id) show_place(app, args.path, decodeURIComponent(args.id.slice(1)));
