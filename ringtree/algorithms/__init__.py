@@ -32,6 +32,7 @@ try:
         sliced_bruck_all_reduce,
         sliced_halving_all_reduce,
         sliced_ring_all_reduce,
+        sliced_two_level_two_shot_all_reduce,
     )
     from ringtree.algorithms.all_reduce_over_nodes import (
         hierarchical_ring_all_reduce,
@@ -142,6 +143,7 @@ __all__ = [
     "sliced_bruck_all_reduce",
     "sliced_halving_all_reduce",
     "sliced_ring_all_reduce",
+    "sliced_two_level_two_shot_all_reduce",
     "two_level_doubling_all_reduce",
     "two_level_halving_all_reduce",
     "two_level_one_shot_all_reduce",

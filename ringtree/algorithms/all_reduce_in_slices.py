@@ -1,13 +1,13 @@
 """All-reduce in slices: the vector is cut, and each slice is reduced by the same algorithm, side by side.
 
 While one slice waits for its message, another one's moves: so the α of one slice hides behind the
-bytes of the others. The programs here are those that gain: of the others on equal links, one shot
+bytes of the others, and over nodes with a card for each rank one level hides behind the other. The
+programs here are those that gain and are first somewhere. Of the others on equal links, one shot
 and two shots wait once or twice and get slower by the further gaps, a tree (MST) and recursive
-doubling gain too and stay behind the first, and two trees and chains have chunks instead. Over
-nodes with a card for each rank, two levels in two shots would gain up to a half, since one level
-hides behind the other; that program is not here, and races over nodes do not have it. Each function is a whole rank program; before it every rank has its own
-`tensor`, and after it every rank has the result in it. `dist` is `torch.distributed`, or anything
-that speaks like it. `op` is called as op(a, b, out=a): torch.add, torch.maximum, torch.mul, …
+doubling gain too and stay behind the first, and two trees and chains have chunks instead. Each
+function is a whole rank program; before it every rank has its own `tensor`, and after it every rank
+has the result in it. `dist` is `torch.distributed`, or anything that speaks like it. `op` is called
+as op(a, b, out=a): torch.add, torch.maximum, torch.mul, …
 """
 
 import torch
@@ -34,6 +34,19 @@ def sliced_halving_all_reduce(tensor, dist, op=torch.add, slices=2):
 def sliced_bruck_all_reduce(tensor, dist, op=torch.add, slices=2):
     """Bruck's reduce-scatter and all-gather, with a message of every slice under way."""
     _side_by_side(_bruck(part, dist, op) for part in tensor.tensor_split(slices))
+
+
+def sliced_two_level_two_shot_all_reduce(tensor, dist, op=torch.add, ranks_per_node=8, slices=2):
+    """Two shots on two levels, with messages of every slice under way: while one slice is between
+    nodes, another one is inside them. Every node has `ranks_per_node` ranks.
+
+    Cost: no closed form. Of the two levels' bytes, 2(r−1)/r·nβ inside and 2(N−1)/N·(n/r)β between
+    nodes, the longer part counts in full where there are many slices, and the shorter is hidden
+    behind it. Source: the levels: `two_level_two_shot_all_reduce`.
+    """
+    _side_by_side(
+        _two_levels(part, dist, op, ranks_per_node) for part in tensor.tensor_split(slices)
+    )
 
 
 def _side_by_side(programs):
@@ -122,3 +135,37 @@ def _bruck(tensor, dist, op):
         ])
         for shard, part in zip(coming, incoming.split([len(shard) for shard in coming])):
             shard.copy_(part)
+
+
+def _two_levels(tensor, dist, op, ranks_per_node):
+    rank, size = dist.get_rank(), dist.get_world_size()
+    if ranks_per_node < 1 or size % ranks_per_node:
+        raise ValueError(
+            f"{size} ranks do not make whole nodes of {ranks_per_node}: "
+            "give a ranks_per_node that divides them"
+        )
+    place = rank % ranks_per_node
+    node, across = (
+        range(rank - place, rank - place + ranks_per_node),
+        range(place, size, ranks_per_node),
+    )
+    chunks = tensor.tensor_split(ranks_per_node)
+    parts = chunks[place].tensor_split(len(across))
+    yield from _to_all(chunks, node, dist, op)
+    yield from _to_all(parts, across, dist, op)
+    yield from _to_all(parts, across, dist)
+    yield from _to_all(chunks, node, dist)
+
+
+def _to_all(chunks, ranks, dist, op=None):
+    """With `op` every one of `ranks` sends each other one that rank's chunk and reduces what comes
+    into its own; without it every one sends its own chunk to all others."""
+    at, size, batch, received = ranks.index(dist.get_rank()), len(ranks), [], []
+    for step in range(1, size):
+        to, source = (at + step) % size, (at - step) % size
+        received.append(torch.empty_like(chunks[at]) if op else chunks[source])
+        batch.append(dist.P2POp(dist.isend, chunks[to if op else at], ranks[to]))
+        batch.append(dist.P2POp(dist.irecv, received[-1], ranks[source]))
+    yield dist.batch_isend_irecv(batch) if batch else ()
+    for other in received if op else ():
+        op(chunks[at], other, out=chunks[at])

@@ -177,6 +177,17 @@ ALL_REDUCES = [
     ),
     Algorithm(
         "all_reduce",
+        A.sliced_two_level_two_shot_all_reduce,
+        R.in_slices(lambda p, n, i, o: R.two_level_direct_all_reduce(p, n, i, o, 2)),
+        "between the longer of the two levels' 2(r−1)/r·nβ and 2(N−1)/N·n/r·β, and their sum",
+        None,
+        F.always,
+        "nvidia2025nccl",
+        stepwise=False,
+        grid=SLICES,
+    ),
+    Algorithm(
+        "all_reduce",
         A.two_level_one_shot_all_reduce,
         lambda p, n, i, o: R.two_level_direct_all_reduce(p, n, i, o, 1),
         "2α + 2(r−2)g + 2(r−1)/r·nβ inside + α + (N−2)g + (N−1)n/r·β between + ((r−1)/r + (N−1)/r)nγ",

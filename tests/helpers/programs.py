@@ -13,6 +13,7 @@ WHOLE_NODES = [
     "multi_ring_reduce_scatter",
     "multi_tree_all_reduce",
     "node_leader_all_reduce",
+    "sliced_two_level_two_shot_all_reduce",
     "two_level_doubling_all_reduce",
     "two_level_halving_all_reduce",
     "two_level_one_shot_all_reduce",
