@@ -61,7 +61,7 @@ keep() {
 }
 exec {said}> >(keep)
 keeper=$!
-trap '[ -n "$server" ] || exit 1; kill "$server" 2>/dev/null' TERM
+trap '[ -n "$server" ] || { rm -rf "$TMPDIR"; exit 1; }; kill "$server" 2>/dev/null' TERM
 {{cmd}} >&$said 2>&1 {said}>&- & server=$!
 until wait "$server" || ! kill -0 "$server" 2>/dev/null; do :; done
 exec {said}>&-

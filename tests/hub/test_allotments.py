@@ -3,6 +3,7 @@
 import os
 import re
 import signal
+import subprocess
 
 import people
 import pytest
@@ -179,6 +180,26 @@ def test_why_a_server_ended_is_said_in_words(state, told, why):
     from allotments import why_ended
 
     assert why_ended(state, told) == why
+
+
+def test_a_job_that_is_stopped_before_its_server_runs_starts_none(tmp_path):
+    pytest.importorskip("batchspawner", reason="the hub's packages are in its own environment: make test-hub")
+    from allotments import RUN
+    from jinja2 import Template
+
+    log, ran = tmp_path / "log", tmp_path / "ran"
+    settings = {"processes": 4096, "settings": "own", "log": log, "log_bytes": 10**6, "cmd": f"touch {ran}"}
+    script = Template(RUN).render(**settings).replace("/tmp/ringtree-", f"{tmp_path}/made-")
+    ready = "keeper=$!\ntrap "
+    assert script.count(ready) == 1
+    before, after = script.split(ready)
+    trap, rest = after.split("\n", 1)
+    stopped = f"{before}{ready}{trap}\nkill -TERM $$\n{rest}"
+    for each, runs in (script, True), (stopped, False):
+        ended = subprocess.run(["bash", "-c", each], timeout=60, capture_output=True)
+        assert (ran.exists(), ended.returncode == 0) == (runs, runs), ended
+        assert not list(tmp_path.glob("made-*")), "the job's temporary folder"
+        ran.unlink(missing_ok=True)
 
 
 def again(hub, part):

@@ -562,7 +562,10 @@ def grown(hub):
 
 
 def test_a_large_request_is_refused_and_a_long_value_fills_no_log(hub, everyone):
-    attacker, grew = everyone(3), grown(hub)
+    from bounds import LETTERS
+
+    attacker, grew, log = everyone(3), grown(hub), hub.folder / "logs" / "hub.out"
+    written = log.stat().st_size
     hub.admin.ask("POST", f"users/{attacker.name}")
     asked = {"headers": attacker.headers(), "timeout": 60}
     server, form = f"{hub.address}/hub/api/users/{attacker.name}/server", f"{hub.address}/hub/login"
@@ -579,6 +582,8 @@ def test_a_large_request_is_refused_and_a_long_value_fills_no_log(hub, everyone)
     with contextlib.suppress(requests.ConnectionError):
         requests.get(f"{hub.address}/hub/spawn?gpus={'q' * 15_000}", timeout=30)
     assert grew() < 400_000, grew()
+    lines = log.read_bytes()[written:].decode(errors="replace").splitlines()
+    assert LETTERS - 200 < max(map(len, lines)) < LETTERS + 200, "the longest line is one that was cut"
     assert requests.get(f"{hub.address}/hub/api/", timeout=30).status_code == 200
 
 
