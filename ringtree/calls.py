@@ -20,6 +20,7 @@ from torch.distributed import ReduceOp
 
 from ringtree import operations
 from ringtree.collectives import Collective, call_names, find
+from ringtree.errors import a_kind
 
 __all__ = ["Asked", "OPERATIONS", "give_collectives", "read"]
 
@@ -308,7 +309,7 @@ def _listed(given):
 
 def _short(given):
     text = repr(given)
-    return text if len(text) <= 40 else f"a {type(given).__name__}"
+    return text if len(text) <= 40 else a_kind(given)
 
 
 # -- from a call's tensors to the algorithm's, and back --------------------------------

@@ -14,3 +14,9 @@ class MissingPackage(UsageError, ModuleNotFoundError):
     def __init__(self, what: str, package: str, extra: str):
         super().__init__(f"{what} needs {package}, which is not installed: run `pip install 'ringtree[{extra}]'`")
         self.name = package
+
+
+def a_kind(value) -> str:
+    """The type of a value, as a sentence names it: "a list", "an int"."""
+    name = type(value).__name__
+    return f"{'an' if name[0] in 'AEIOUaeiou' else 'a'} {name}"

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from ringtree.errors import a_kind
+
 __all__ = ["Among", "Speaks", "no_other_rank", "of_a_collective", "tag_of"]
 
 
@@ -59,7 +61,7 @@ class Speaks:
     def batch_isend_irecv(self, operations) -> list:
         """Start all sends and receives together; returns their works."""
         if not operations or type(operations) is not list:
-            given = "an empty list" if operations == [] else f"a {type(operations).__name__}"
+            given = "an empty list" if operations == [] else f"{a_kind(operations)}"
             raise self._wrong(f"gives batch_isend_irecv {given}: give it a list of one or more dist.P2POp")
         try:
             lane = operations[0][3]
@@ -68,9 +70,7 @@ class Speaks:
                     raise self._wrong("gives batch_isend_irecv messages of several groups: give one batch for each group")
         except TypeError:
             entry = next(each for each in operations if type(each) is not tuple)
-            raise self._wrong(
-                f"gives batch_isend_irecv a list with a {type(entry).__name__}: give it a list of dist.P2POp"
-            ) from None
+            raise self._wrong(f"gives batch_isend_irecv a list with {a_kind(entry)}: give it a list of dist.P2POp") from None
         return self._begin("batch_isend_irecv", operations)
 
     def get_global_rank(self, group, group_rank) -> int:

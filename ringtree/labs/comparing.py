@@ -6,6 +6,7 @@ from fractions import Fraction
 
 import torch
 
+from ringtree.errors import a_kind
 from ringtree.units import count_text
 
 SHOWN = 8  # numbers of a tensor that a message shows
@@ -37,7 +38,7 @@ def difference(answer, wanted, returned="returned", should="should return"):
     if not isinstance(answer, torch.Tensor):
         return f"{returned} {kind(answer)} and {should} {kind(wanted)}", None
     if type(answer) not in (torch.Tensor, torch.nn.Parameter):  # one that says itself what it is equal to
-        return f"{returned} a {type(answer).__name__} and {should} a torch.Tensor, as it was given", None
+        return f"{returned} {a_kind(answer)} and {should} a torch.Tensor, as it was given", None
     if answer.dtype != wanted.dtype:
         return f"{returned} numbers of {answer.dtype} and was given {wanted.dtype}", None
     if answer.shape != wanted.shape:
@@ -82,7 +83,7 @@ def _six_digits(answer, wanted):
 def short(value) -> str:
     """A value as a message shows it: its text, or what it is where that is long."""
     text = repr(value)
-    return text if len(text) < 100 else f"a {type(value).__name__} that begins {text[:60]}"
+    return text if len(text) < 100 else f"{a_kind(value)} that begins {text[:60]}"
 
 
 def is_number(value) -> bool:
@@ -101,8 +102,8 @@ def kind(value):
     if isinstance(value, list | tuple):
         kinds = sorted({"tensor" if isinstance(each, torch.Tensor) else type(each).__name__ for each in value})
         what = count_text(len(value), kinds[0]) if len(kinds) == 1 else f"{len(value)} ({', '.join(kinds)})"
-        return f"a {type(value).__name__} of {what}" if value else f"an empty {type(value).__name__}"
-    return "nothing" if value is None else f"a {type(value).__name__}"
+        return f"{a_kind(value)} of {what}" if value else f"an empty {type(value).__name__}"
+    return "nothing" if value is None else f"{a_kind(value)}"
 
 
 def _digits(answer, wanted, place):

@@ -2,6 +2,7 @@
 
 import linecache
 import os
+import re
 import traceback
 
 import torch
@@ -13,6 +14,8 @@ from ringtree.simulated import ProgramError
 NOT_THEIRS = os.path.dirname(os.path.dirname(__file__)), torch.__path__[0]  # files whose lines are not the learner's
 # torch's own sentences, where there are no ranks
 NOT_OURS = "Default process group has not been initialized", "Invalid ``op``"
+# What Python calls the methods of the `dist` that a function is given
+OF_DIST = re.compile(r"\b(?:Speaks|Among|SimulatedDist|Traced|EmulatedLink)\.(?=\w+\(\) )")
 
 
 def error_text(name, error):
@@ -32,6 +35,7 @@ def error_text(name, error):
         text = ""
     if any(words in text for words in NOT_OURS):
         return f"it calls torch.distributed itself: take all from the `dist` that it is given, P2POp and isend too{place}"
+    text = OF_DIST.sub("dist.", text)
     text = text if len(text) < 500 else f"{text[:500]} …"
     return f"{type(error).__name__}{text and f': {text}'}{place}"
 

@@ -27,7 +27,11 @@ def guess(what: str, best=..., low=..., high=...) -> Guess:
     number nine times out of ten. Left as `...`, nothing is guessed. Raises UsageError unless low <= best <= high.
     """
     given = {"best": best, "low": low, "high": high}
-    if any(value is ... for value in given.values()):
+    left = [name for name, value in given.items() if value is ...]
+    if left:
+        if len(left) < len(given):
+            are = "is" if len(left) == 1 else "are"
+            print(f"{what}: {' and '.join(left)} {are} still `...`, so nothing is kept: give all three.")
         return Guess(what, None)
     for name, value in given.items():
         if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):

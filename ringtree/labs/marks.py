@@ -11,6 +11,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from ringtree.errors import a_kind
+
 FILE = ".progress.json"
 CELLS = "as the cells stand"  # beside the labs: what came of the last check, and of which text of the answer
 PATIENCE = 2.0  # seconds to wait for another kernel that is writing; a stopped one must not stop this one
@@ -83,7 +85,7 @@ def _parsed(text: bytes) -> dict:
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
     if not isinstance(noted, dict):
-        raise ValueError(f"expected a dict, got a {type(noted).__name__}")
+        raise ValueError(f"expected a dict, got {a_kind(noted)}")
     return noted
 
 

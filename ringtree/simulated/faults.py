@@ -6,7 +6,7 @@ import sys
 import traceback
 
 from ringtree.collectives import call_names
-from ringtree.errors import UsageError
+from ringtree.errors import UsageError, a_kind
 from ringtree.speaks import no_other_rank
 from ringtree.waits import FINISHED, collective_wait, describe_circle, describe_place, join_words, message_wait, name_ranks
 
@@ -209,7 +209,7 @@ def with_gaps(work):
 
 def no_tensor(work):
     verb = "send" if work.sends else "receive into"
-    return TypeError(f"rank {work.rank.number} wants to {verb} a {type(work.tensor).__name__}  [{_at(work)}]: give a tensor")
+    return TypeError(f"rank {work.rank.number} wants to {verb} {a_kind(work.tensor)}  [{_at(work)}]: give a tensor")
 
 
 def touched(work, written, is_written):
@@ -345,7 +345,7 @@ def own_thread(rank, home):
 
 def no_tensor_given(rank, operations):
     given = next(tensor for _, tensor, _, _ in operations if not hasattr(tensor, "nbytes"))
-    return misuse(rank, f"gives a message a {type(given).__name__}: give it one tensor (torch.cat makes one of several)")
+    return misuse(rank, f"gives a message {a_kind(given)}: give it one tensor (torch.cat makes one of several)")
 
 
 def misuse(rank, what):

@@ -7,9 +7,11 @@ import torch
 from helpers.live import kernel
 from verdicts import ANSWERS, Notebook, learners_cells
 
+from ringtree import Link, simulate
 from ringtree.errors import UsageError
 from ringtree.labs import CheckFailed, marks
 from ringtree.labs.comparing import factor, factor_text, given_text
+from ringtree.labs.error_text import error_text
 from ringtree.labs.judging import judge, program_of
 from ringtree.labs.lab import Lab, _Folded, _picture, module_of
 
@@ -335,3 +337,12 @@ def test_hints_look_clickable_and_their_code_is_code():
     page = _Folded("shift", ("Put `mine += got` in the < blank.",))._repr_html_()
     assert "list-style: revert" in page and "`" not in page
     assert re.search(r"<code[^>]*nowrap[^>]*>mine \+= got</code> in the &lt; blank", page)
+
+
+@pytest.mark.parametrize("call", ["P2POp(dist.isend, x, dst=1)", "isend(x, to=1)", "recv(x, 0, 1, 2, 3, 4, 5)", "irecv()"])
+def test_a_call_with_wrong_arguments_is_named_as_the_learner_wrote_it(call):
+    program = {}
+    exec(f"def program(x, dist):\n    dist.{call}", program)
+    with pytest.raises(TypeError) as caught:
+        simulate(program["program"], [torch.ones(1)] * 2, Link(1, 1))
+    assert f" dist.{call.partition('(')[0]}() " in error_text("program", caught.value)

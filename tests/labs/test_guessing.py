@@ -9,9 +9,18 @@ from ringtree.errors import UsageError
 def test_without_a_guess_nothing_is_printed_or_kept(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     labs.guess("steps", best=..., low=..., high=...).was(6)
-    labs.guess("steps", best=6, low=..., high=8).was(6)
     labs.guesses()
     assert capsys.readouterr().out == "" and not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("numbers", "said"), [((6, ..., 8), "low is still `...`"), ((6, ..., ...), "low and high are still `...`")]
+)
+def test_half_a_guess_is_not_kept_and_says_so(tmp_path, monkeypatch, capsys, numbers, said):
+    monkeypatch.chdir(tmp_path)
+    best, low, high = numbers
+    labs.guess("steps", best=best, low=low, high=high).was(6)
+    assert capsys.readouterr().out == f"steps: {said}, so nothing is kept: give all three.\n" and not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import numbers
 import numpy as np
 
 from ringtree.cost import Link
+from ringtree.errors import a_kind
 from ringtree.labs.comparing import is_number
 from ringtree.labs.exercise import Answer, Level, Question
 from ringtree.labs.inputs import whole_numbers
@@ -19,8 +20,8 @@ def _kind(value):
         return "nothing"
     if isinstance(value, tuple | list):
         parts = [f"{each:.4g}" if isinstance(each, numbers.Real) else type(each).__name__ for each in value[:4]]
-        return f"a {type(value).__name__} of {len(value)}, ({', '.join(parts + ['…'] * (len(value) > 4))}),"
-    return repr(value) if isinstance(value, numbers.Real) else f"a {type(value).__name__}"
+        return f"{a_kind(value)} of {len(value)}, ({', '.join(parts + ['…'] * (len(value) > 4))}),"
+    return repr(value) if isinstance(value, numbers.Real) else f"{a_kind(value)}"
 
 
 def _apart(*values):

@@ -6,6 +6,7 @@ import torch
 
 from ringtree import theory
 from ringtree.cost import Machine
+from ringtree.errors import a_kind
 from ringtree.labs import limits
 from ringtree.labs.comparing import is_whole, short
 from ringtree.labs.exercise import Answer, Case, Level, Program, Question
@@ -101,7 +102,7 @@ def _layout(layout):
 def _unlike(answer, wanted):
     """What is wrong with a dict of groups, or None."""
     if not isinstance(answer, dict) or set(answer) != set(KINDS):
-        given = f"a dict with the keys {list(answer)}" if isinstance(answer, dict) else f"a {type(answer).__name__}"
+        given = f"a dict with the keys {list(answer)}" if isinstance(answer, dict) else f"{a_kind(answer)}"
         return f'it returned {given} and should return a dict with the keys "tensor", "data" and "pipeline".'
     for kind in KINDS:
         found = answer[kind]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field, replace
 
-from ringtree.errors import UsageError
+from ringtree.errors import UsageError, a_kind
 from ringtree.theory.nccl.tuning import ALGORITHMS, COLLECTIVES, PROTOCOLS, Choice, Graph, Platform, fastest, times, whole_bytes
 
 DEBUG = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,ENV,GRAPH,TUNING"}  # what to set for all that is read below
@@ -187,7 +187,7 @@ def predict_from_table(tuning: Tuning, collective: str, nbytes: int, *, communic
     """
     nbytes = whole_bytes(collective, nbytes)
     if not isinstance(tuning, Tuning):
-        raise UsageError(f"predict_from_table got a {type(tuning).__name__}: give what read_tuning found in a log")
+        raise UsageError(f"predict_from_table got {a_kind(tuning)}: give what read_tuning found in a log")
     if not 0 <= communicator < len(tuning.communicators):
         raise UsageError(f"communicator={communicator!r}: the log has the tables of {len(tuning.communicators)} communicators")
     if strange := set(known) - set(Communicator.__dataclass_fields__):
