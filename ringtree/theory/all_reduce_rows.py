@@ -184,7 +184,7 @@ ALL_REDUCES = [
         F.always,
         "nvidia2025nccl",
         stepwise=False,
-        grid=SLICES,
+        grid={"slices": (*SLICES["slices"], 16, 32)},  # few messages in each, and long vectors want many
     ),
     Algorithm(
         "all_reduce",

@@ -41,6 +41,7 @@ REASONS = {
         "measured-table": LIVE,
     },
     "07-scatter-gather": {
+        "count-six": COUNTED,
         "count": COUNTED,
         "links": COUNTED,
         "space-time": DRAWN,
@@ -48,6 +49,7 @@ REASONS = {
         "answer-small": NAMED,
     },
     "08-all-gather": {
+        "cost-core": COUNTED,
         "cost-table": COUNTED,
         "spacetime": DRAWN,
         "claim-17-count": "a claim's two ways beside the quickest of a race",
@@ -64,6 +66,12 @@ REASONS = {
     },
     "10-ring-all-reduce": {"count-simulated": COUNTED, "measured-table": LIVE, "question-2": COUNTED},
     "11-tree-all-reduce": {
+        "cost-core": COUNTED,
+        "nodes-core": TRAFFIC,
+        "chunks": "one program in chunks of several lengths; a race follows",
+        "nodes-times": "shows the programs of the core's race, and how far behind each is",
+        "own-cards-times": "shows the programs of the core's race, and how far behind each is",
+        "own-cards-ideal": EXACT,
         "count-table": COUNTED,
         "more-ranks": "shows how two terms grow; a race follows",
         "nodes-two-levels-agree": RESULTS,
