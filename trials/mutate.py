@@ -252,7 +252,7 @@ def weaker(exercise):
 
 @functools.cache
 def tried(lab, name):
-    """Every answer to an exercise that does not loop for ever, with what it is told."""
+    """Every answer to an exercise that does not loop forever, with what it is told."""
     found = [("our solution", learners_cells(lab)[name], None)]
     for what, text in ANSWERS[lab].RIGHT.get(name, {}).items():
         found.append((what, Notebook().run(text)[name], None))

@@ -44,7 +44,7 @@ def buckets_of(parameters, nbytes):
 
 
 def send_bucket(bucket, dist, dtype=None):
-    """Start the all-reduce of a bucket's gradients, laid one behind the other.
+    """Start the all-reduce of a bucket's gradients, laid one after another.
 
     dtype: in which the gradients travel, and are added; left out, their own.
     Returns what `put_back` wants.

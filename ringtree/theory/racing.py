@@ -95,7 +95,7 @@ class Race:
     root=whole(),
 )
 def race(collective, ranks, sizes, machine, *, gamma=0.0, itemsize=4, band=None, root=0) -> Race:
-    """Run every algorithm of the table that is valid for so many ranks, and time it by `cost_of`.
+    """Run every algorithm of the table that is valid for this many ranks, and time it by `cost_of`.
 
     collective: a name as `ringtree.collectives.find` reads it. sizes: bytes of the full vector, whole elements of `itemsize`.
     machine: a Link, or a Machine, whose `ranks_per_node` the algorithms over nodes use. band: two times that differ by less

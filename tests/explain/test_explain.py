@@ -397,7 +397,7 @@ def test_a_published_run_and_a_log_of_the_same_gpu_get_the_same_model():
     published = expectation(explain("v100_n4_p16").sweeps[0])
     assumed = expectation(sweep_of(*reversed(data.sweep("v100_n4_p16")), gpu="Tesla V100-SXM2-16GB", nccl="2.8.4"))
     assert [one.seconds for one in published.choices] == [one.seconds for one in assumed.choices]
-    assert "assumed: links as those of V100 nodes" in assumed.basis
+    assert "assumed: links like those of V100 nodes" in assumed.basis
 
 
 @pytest.mark.parametrize(

@@ -69,7 +69,7 @@ def test_a_harness_stands_around_the_learners_function():
 
 def test_a_sentence_of_a_harness_is_told_as_it_stands():
     found = judge("overlapped", lambda *given: 3, EXERCISES["overlapped"])
-    assert found.fault.endswith("a step: it returned int, and a function without arguments was wanted: the one that waits")
+    assert found.fault.endswith("a step: it returned int: return a function without arguments, the one that waits")
 
 
 def test_a_training_is_drawn_in_time_without_the_messages_of_its_collectives():

@@ -197,7 +197,7 @@ def test_before_2020_shards_were_counted_without_ones_own():
     apart = f"{size / time / 1e3 * 0.75:.2f}"
     row = f"{size:>12} {size // 16:>12}   float   {time:.1f}   {apart}   {apart}  0e+00   {time:.1f}   {apart}   {apart}  0e+00"
     text = rooted_less_log().splitlines()
-    with pytest.warns(UserWarning, match="its algbw is not size / time, and is worked out anew"):
+    with pytest.warns(UserWarning, match="its algbw is not size / time, and is computed again"):
         table = logs.read("\n".join([*text[:-2], row, row, row, *text[-2:]]) + "\n")
     large = table[table["size"] == size]
     assert large["algbw"].tolist() == pytest.approx([size / 400e-6] * 6)

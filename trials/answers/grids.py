@@ -294,7 +294,7 @@ WRONG = {
                 "    def swap",
                 "    if size > 1 and rank < 2:\n        for work in dist.batch_isend_irecv([dist.P2POp(dist.isend, x[0].contiguous(), 1 - rank), dist.P2POp(dist.irecv, torch.empty_like(x[0].contiguous()), 1 - rank)]):\n            work.wait()\n    def swap",
             ),
-            "rank 0 sent rank 1 2 messages: one was wanted|are no neighbors",
+            "rank 0 sent rank 1 2 messages: send one|are not neighbors",
         ),
         "corners too": (HALO.replace("    return out", "    out[0, 0] = out[0, 1]\n    return out"), "rank . returned"),
         "one direction after the other": (HALO, "Not yet at the bound: on 2 ranks, .*2 rounds, where 1 is enough"),

@@ -256,7 +256,7 @@ WRONG = {
     "first_difference": {
         "calls of other groups too": (
             LONGEST.replace(" if {a, b} <= set(call[0])", ""),
-            "ranks 0 and 2, each with its own group: it returned .* agree: None was wanted",
+            "ranks 0 and 2, each with its own group: it returned .* agree: return None",
         ),
         "to the end of the shorter list": (
             LONGEST.replace("itertools.zip_longest", "zip"),

@@ -350,7 +350,7 @@ def linear(x, weight, bias, dist):
                 "return Leave.apply(F.linear(hidden, down), dist) + bias",
                 "return [Leave.apply(F.linear(hidden, down), dist) + bias]",
             ),
-            "it returned list, and a tensor was wanted",
+            "it returned list: return a tensor",
         ),
         "another dtype": (
             WHOLE
@@ -533,7 +533,7 @@ def linear(x, weight, bias, dist):
             ),
             "no gradient flows",
         ),
-        "a number": (LOSS.replace("- target).mean()", "- target).mean().item()"), "it returned float, and a tensor was wanted"),
+        "a number": (LOSS.replace("- target).mean()", "- target).mean().item()"), "it returned float: return a tensor"),
         "a loss for each token": (LOSS.replace("- target).mean()", "- target)"), "it returned a tensor of shape"),
         "the gradient of the target alone": (
             LOSS.replace("powers = (scores -", "powers = (scores.detach() -"),

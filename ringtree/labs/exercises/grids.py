@@ -52,7 +52,7 @@ def _wrong_groups(answer, wanted):
         if list(found[group[0]]) != group:
             return f"rank {group[0]} is in the group {list(found[group[0]])}, and should be in {group}, in this order"
     if (order := [group[0] for group in answer]) != [group[0] for group in wanted]:
-        return f"the groups begin with ranks {order}: sort them by their first rank, for every rank must make them in one order"
+        return f"the groups begin with ranks {order}: sort them by their first rank, because every rank must make them in one order"
     return None
 
 
@@ -179,12 +179,12 @@ def _one_message_a_side(run):
     }
     sent = [(each.src, each.dst) for each in run.trace]
     for pair in sorted({tuple(sorted(each)) for each in sent} - sides):
-        strangers = f"ranks {pair[0]} and {pair[1]} are no neighbors on a grid of {columns} columns"
+        strangers = f"ranks {pair[0]} and {pair[1]} are not neighbors on a grid of {columns} columns"
         return f"{strangers}, and there was a message between them"
     for one, other in sorted(sides):
         for src, dst in ((one, other), (other, one)):
             if (count := sent.count((src, dst))) != 1:
-                return f"the numbers are right, but rank {src} sent rank {dst} {count_text(count, 'message')}: one was wanted"
+                return f"the numbers are right, but rank {src} sent rank {dst} {count_text(count, 'message')}: send one"
     for each in run.trace:
         edge = high if abs(each.src - each.dst) == 1 and columns > 1 else wide
         if (

@@ -96,9 +96,7 @@ def _one_number_a_side(run):
         neighbors = [other for other in (rank - 1, rank + 1) if 0 <= other < run.case.size]
         for other in neighbors:
             if (count := sum(each.dst == other for each in sent)) != 1:
-                return (
-                    f"the numbers are right, but rank {rank} sent rank {other} {count_text(count, 'message')}: one was wanted"
-                )
+                return f"the numbers are right, but rank {rank} sent rank {other} {count_text(count, 'message')}: send one"
     return None
 
 

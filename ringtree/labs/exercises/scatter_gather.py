@@ -71,7 +71,7 @@ def _too_long(samples, seconds, least, most):
         if not (isinstance(answer, list | tuple) and len(answer) == len(seconds) and all(map(is_whole, answer))):
             return f"it returned {short(answer)} and should return a list of {len(seconds)} whole numbers."
         if min(answer) < 0:
-            return f"rank {answer.index(min(answer))} gets {min(answer)} samples: that is less than none."
+            return f"rank {answer.index(min(answer))} gets {min(answer)} samples: give 0 or more."
         if sum(answer) != samples:
             return f"{short(answer)} are {sum(answer)} samples, and there are {samples}."
         took = max(count * each for count, each in zip(answer, seconds))

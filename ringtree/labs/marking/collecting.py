@@ -39,7 +39,9 @@ class CollectOwn(ExchangeCollect):
 
     def start(self):
         if not _sees_all_users():
-            self.fail("Here all other users look the same, so whose a submission is cannot be told: on a hub `grade` collects.")
+            self.fail(
+                "Here all other users look the same, so the owner of a submission cannot be told: on a hub `grade` collects."
+            )
         with tempfile.TemporaryDirectory(prefix="ringtree-collect-") as folder:
             inbound = Path(self.coursedir.course_id, "inbound")
             Path(folder, inbound).mkdir(parents=True)
