@@ -112,7 +112,7 @@ def recording(name, folder=FOLDER) -> Recording:
     frame, told = tables.parse(path.read_text(encoding="utf-8"), KIND, path.name, TYPES)
     if told.get("kind") != GPU:
         raise UsageError(
-            f"{path.name} is of kind {told.get('kind')!r}, not measured on a GPU: it is not a recording, so delete it"
+            f"{path.name} has the kind {told.get('kind')!r}, which is not measured on a GPU: it is not a recording, so delete it"
         )
     lacking = [key for key in PROVENANCE if told.get(key) in (None, [])]
     wrong = f"does not say {', '.join(lacking)}" if lacking else told.get("truncated")

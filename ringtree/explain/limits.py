@@ -23,8 +23,8 @@ def _of_worlds(fit) -> list[str]:
     said = []
     if len(fit.worlds) == 1:
         said.append(
-            "One world size: the start of a call and its hops come as one sum, so how the time of short messages grows with "
-            "ranks is a guess from NCCL's constants. A log of another number of ranks separates them."
+            "One world size: these logs give the start of a call and its hops only as one sum, so the growth of short "
+            "messages' time with the ranks is a guess from NCCL's constants. A log of another number of ranks separates them."
         )
     if not several:
         said.append(
@@ -32,7 +32,7 @@ def _of_worlds(fit) -> list[str]:
         )
     elif len(several) == 1:
         said.append(
-            f"One number of nodes above 1 ({several[0]}): what entering the network costs and what a hop costs come as one sum. "
+            f"One number of nodes above 1 ({several[0]}): these logs give the cost of entering the network and the cost of a hop only as one sum. "
             "A log of another number of nodes separates them."
         )
     if several and 1 not in {nodes for _, nodes in fit.worlds}:

@@ -253,5 +253,5 @@ def _rows(part):
         remarks.append(f"{count_text(int(empty.sum()), 'row')} of 0 bytes or 0 seconds left out")
     rows = out_of_place[~wrong & ~empty]
     if rows.empty:
-        raise UsageError("no row is left: every one is of 0 bytes, of 0 seconds or has wrong elements")
+        raise UsageError("no row is left: every one has 0 bytes, 0 seconds or wrong elements")
     return rows.groupby("size", as_index=False)["time"].median(), remarks

@@ -70,7 +70,7 @@ def describe(what, of=None, op=None, dtype="float", root=0, in_place=None, ranks
     op = _operation(op, collective, name, program, backend)
     dtype = _type(dtype, program, collective, backend)
     if op == "avg" and dtype not in FLOATING or op != "none" and OPERATIONS[op].bitwise and dtype in FLOATING:
-        raise UsageError(f"op={op!r} does not go with {dtype}: averages are of floats, bitwise operations of integers")
+        raise UsageError(f"op={op!r} does not go with {dtype}: averages need floats, bitwise operations need integers")
     if root != 0 and collective.root is None:
         raise UsageError(f"root={root!r} was given and {collective.name} has no root: leave it out")
     if isinstance(root, bool) or not isinstance(root, int) or not 0 <= root < ranks:

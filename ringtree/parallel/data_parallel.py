@@ -99,7 +99,7 @@ class Overlapped:
         """Wait for all buckets; afterwards every gradient is the mean over ranks."""
         if any(self.missing.values()):
             raise RuntimeError(
-                "a bucket was never filled: a parameter has got no gradient in this backward pass"
+                "a bucket was never filled: a parameter has received no gradient in this backward pass"
             )
         for sent in self.under_way:
             put_back(*sent, self.dist.get_world_size())

@@ -127,7 +127,7 @@ class ShardedGradients:
         self.parts = []
         if self.whole:
             raise RuntimeError(
-                "a parameter has got no gradient in this backward pass: its unit was never sent"
+                "a parameter has received no gradient in this backward pass: its unit was never sent"
             )
 
     def held(self):

@@ -107,7 +107,7 @@ def deadlock(ranks, streams, rules):
     if circle := describe_circle(waits):
         lines.append(circle)
     if rules == "nccl":
-        lines.append("this run is by Gloo's rules. NCCL's allow less at once, so there a rank may hang at an earlier call")
+        lines.append("this run follows Gloo's rules. NCCL's allow less at once, so there a rank may hang at an earlier call")
     return Deadlock("\n  ".join(lines), waits)
 
 

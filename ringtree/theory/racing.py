@@ -151,7 +151,7 @@ def _out(row, ranks, machine) -> str | None:
         return f"through each card it is {THROUGH_EACH_CARD[row.name]}"
     several_cards = (machine.cards_per_node or 1) > 1 and nodes < ranks
     if row.laid and several_cards and not is_laid(row, ranks, machine):
-        return "it goes through one card of a node, and its form through each is not in the table"
+        return "it uses one card of each node, and the table has no form of it that uses all cards"
     if row.laid and several_cards and (ranks % nodes or nodes % machine.cards_per_node):
         return "through each card it needs whole nodes"
     return None

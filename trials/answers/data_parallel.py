@@ -357,7 +357,7 @@ WRONG = {
             OVERLAPPED.replace(
                 "for each in bucket])\n            under_way", "for each in bucket]).float()\n            under_way"
             ),
-            "right to six digits alone",
+            "right to only six digits",
         ),
         "a barrier at the end": (
             OVERLAPPED.replace("        begin()\n\n    for", "        begin()\n        dist.barrier()\n\n    for"),

@@ -209,7 +209,7 @@ WRONG = {
         ),
         "only the group of rank 0": (
             STEPS.replace("for first in firsts]", "for first in firsts[:1]]"),
-            "is in 0 groups, and every rank is in one",
+            "is in 0 groups, and every rank should be in exactly one",
         ),
         "too many firsts": (STEPS.replace(" if rank // step % length == 0", ""), "is in 2 groups"),
         "in another order": (

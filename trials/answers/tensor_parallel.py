@@ -357,7 +357,7 @@ def linear(x, weight, bias, dist):
             .replace("dist) + bias", "dist).float() + bias")
             .replace("F.linear(Enter.apply(x, dist), up, up_bias)", "F.linear(Enter.apply(x, dist), up, up_bias).float()")
             .replace("F.linear(hidden, down)", "F.linear(hidden, down.float())"),
-            "right to six digits alone",
+            "right to only six digits",
         ),
         "whole tensors round the ring": (BY_MESSAGES, "Not yet within the target: .*through the busier port"),
         "everything to everybody": (
@@ -489,7 +489,7 @@ def linear(x, weight, bias, dist):
             POSITIONS.replace(
                 "    return Scatter", "    hidden, down = hidden.float(), down.float()\n    return Scatter"
             ).replace("dist) + bias", "dist).to(x.dtype) + bias"),
-            "right to six digits alone",
+            "right to only six digits",
         ),
         "state between calls": (
             POSITIONS.replace("def by_positions", "kept = {}\ndef by_positions").replace(

@@ -145,7 +145,7 @@ TREE_LEVELS = (
 )
 TREE_HINTS = (
     "After the first round two members have it, then four, then eight. In each round every member that has it tells one that "
-    "has not. Who tells whom, so that all agree without asking?",
+    "does not. Who tells whom, so that all agree without asking?",
     "Count places in the list: `place = members.index(rank)`. In the round of distance 1, 2, 4, … each place i that has the "
     "numbers sends to place i + distance, if there is such a place.",
     "`if place < distance and place + distance < len(members)`: send `got` to `members[place + distance]`. "

@@ -266,7 +266,7 @@ LAYER_LEVELS = (
 )
 LAYER_HINTS = (
     "First forget about ranks: which rows go out, in which order? `token, choice = kept.nonzero(as_tuple=True)` are the kept ones. Sort "
-    "them by `chosen[token, choice]`, and remember which token each row is of.",
+    "them by `chosen[token, choice]`, and remember to which token each row belongs.",
     "Exchange the counts by the plain call, which needs no gradient, then `tokens[token]` by your `exchange`. What the expert makes of "
     "the rows that came goes back by `exchange` with the lists swapped. The rest is arithmetic that autograd knows.",
     "`back * weights[token, choice].unsqueeze(1)` are the weighted rows, in sorted order. `torch.zeros_like(tokens).index_add(0, token, "

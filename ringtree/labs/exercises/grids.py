@@ -44,7 +44,7 @@ def _wrong_groups(answer, wanted):
         return "a group should hold ranks, whole numbers"
     for rank in range(size):
         if (count := ranks.count(rank)) != 1:
-            return f"rank {rank} is in {count} groups, and every rank is in one"
+            return f"rank {rank} is in {count} groups, and every rank should be in exactly one"
     if strange := [rank for rank in ranks if not 0 <= rank < size]:
         return f"there is no rank {strange[0]}: the ranks are 0 to {size - 1}"
     found = {rank: group for group in answer for rank in group}

@@ -125,7 +125,7 @@ def _cause(ratio, world):
 
 LOOP_HINTS = (
     "Six things are wrong in the loop: what it counts beside the call, when it stops the clock, which calls it counts, what it "
-    "makes of them, whom it asks, and whether the others had come.",
+    "makes of them, whom it asks, and whether the others had arrived.",
     "Before the clock starts: a barrier, each time. Before it stops: synchronize. A few calls before you count any. The "
     "median, not the mean. And nothing is printed between the two looks at the clock.",
     "times = []; for number in range(40): world.barrier(); start = world.clock(); world.call(); world.synchronize(); "

@@ -115,8 +115,8 @@ CUT_HINTS = (
     "fill the stages?",
     "Take layers into a stage as long as the time is not exceeded, then begin the next one. Where that needs more stages than "
     "there are, the time was too short. Only sums of layers next to each other come into question as times.",
-    "Try all such sums from the smallest. And every stage needs a layer: begin the next stage too where just as many layers "
-    "are left as stages.",
+    "Try all such sums from the smallest. And every stage needs a layer, so also begin the next stage when there are only as "
+    "many layers left as stages.",
 )
 
 

@@ -109,7 +109,7 @@ EDGES_LEVELS = (
 )
 EDGES_HINTS = (
     "Which neighbor does rank 0 not have? Which does the last rank not have? For a neighbor that is not there, put nothing "
-    "into the list: its place stays zero.",
+    "into the list, and its place stays zero.",
     "A message goes into a tensor of its own memory, or into a piece of one: `wide[:1]` is the first place of `wide` and "
     "`wide[-1:]` the last. Both are pieces that you can receive into.",
     "Collect `dist.P2POp(dist.isend, x[-1:], rank + 1)` and `dist.P2POp(dist.irecv, wide[:1], rank - 1)`, then the two of the "

@@ -122,7 +122,7 @@ ORDERED_LEVELS = (
             limits.rounds(lambda case: lower_bound("reduce", case.size).rounds),
             limits.messages(lambda case: case.size - 1),
         ),
-        "⌈lg p⌉ rounds: a result that hears of one more group in each round can at most double what it knows.",
+        "⌈lg p⌉ rounds: a partial sum merges with one other in each round, so it can at most double the ranks that it contains.",
     ),
 )
 ORDERED_HINTS = (

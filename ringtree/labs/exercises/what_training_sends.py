@@ -140,7 +140,9 @@ def _wrong_split(answer, layout, calls):
     tensor, data = answer
     ranks = layout.tensor * layout.data
     if tensor * data != ranks:
-        return f"says tensor {tensor} × data {data}, and there are {count_text(ranks, 'rank')}: the last calls are of all."
+        return (
+            f"says tensor {tensor} × data {data}, and there are {count_text(ranks, 'rank')}: in the last calls all take part."
+        )
     carried = Counter()
     for group, nbytes in calls[:-2]:
         carried[group] += nbytes

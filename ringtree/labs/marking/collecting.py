@@ -35,7 +35,9 @@ class CollectOwn(ExchangeCollect):
     """`nbgrader collect`, of what each learner has submitted as themselves: the assignment's notebooks, with their code."""
 
     most = Integer(10_000_000, help="Bytes that a notebook may have.").tag(config=True)
-    most_told = Integer(10, help="Of one learner's submissions that are not taken; the others are counted.").tag(config=True)
+    most_told = Integer(10, help="How many of one learner's rejected submissions are named; the others are counted.").tag(
+        config=True
+    )
 
     def start(self):
         if not _sees_all_users():

@@ -146,7 +146,7 @@ def _say_what_is_missing(found, table, broken, cut):
     elif cut:
         found.warnings.append(f"{_lines(cut)} cut off: the rows before are taken")
     if broken:
-        found.warnings.append(f"{_lines(broken)} could not be read and left out")
+        found.warnings.append(f"{_lines(broken)} could not be read and were left out")
 
 
 def _lines(numbers):
