@@ -470,7 +470,7 @@ def test_forecasts_are_the_models_with_its_interval(v100):
 
 def test_from_one_node_nothing_is_said_of_several():
     report = explain("v100_n1_p4")
-    assert report.forecasts() == [] and "nothing is known of the network" in report.part("more")
+    assert report.forecasts() == [] and "nothing is known about the network" in report.part("more")
     said = " ".join(limits(report.fits[0]))
     assert "One world size" in said and "No log comes from several nodes" in said
 

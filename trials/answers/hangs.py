@@ -224,7 +224,7 @@ def partings(records):
         ),
         "another length, so a size": (
             said(5, 2, 4, "size"),
-            "record 5: the cause is not 'size', which is that a rank gives another number of elements than the others ever",
+            "record 5: the cause is not 'size': that would mean that a rank gives another number of elements than the others ever",
         ),
         "the network": (said(5, 2, 5, "network"), "record 5: the cause is not 'network'"),
         "a cause in words of one's own": (

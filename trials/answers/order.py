@@ -238,7 +238,7 @@ WRONG = {
         ),
         "two groups taken for a circle of messages": (
             said(3, 1, "all_reduce", "circle"),
-            "report 3: the cause is not 'circle', which is that ranks that are in a plain send",
+            "report 3: the cause is not 'circle': that would mean that ranks that are in a plain send",
         ),
         "a message taken for a rank that left": (
             said(4, 1, "all_reduce", "stayed away"),

@@ -208,7 +208,7 @@ HALO_HINTS = (
     "rank + 1. Which of them does a rank at an edge of the grid not have?",
     "A column of a tensor does not lie in one piece of memory, and a message must: send x[:, 0].contiguous(), receive into a "
     "tensor of its own, and copy that into the border after the wait.",
-    "Put all sends and receives into one list, for those neighbors that there are, and the list into one "
+    "Put all sends and receives into one list, for each neighbor that exists, and the list into one "
     "batch_isend_irecv. For few rounds let all ranks hand them over in the same order of directions: what goes right is received "
     "from the left.",
 )

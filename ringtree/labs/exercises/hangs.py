@@ -71,7 +71,7 @@ def parting_questions():
 
 
 PARTING_HINTS = (
-    "Sort the entries first: group → rank → number → entry. Ranks that have no entry of a group are not in it.",
+    "Sort the entries first: group → rank → number → entry. Ranks that have no entry for a group are not in it.",
     "For each group, begin with the largest of the ranks' first numbers, because before it some rank has forgotten; end with the "
     "largest of their last ones. A rank that has no entry of a number there has not called it.",
     "`found = [numbers.get(n) for numbers in ranks.values()]`: they part where one is None, where the pairs (operation, elements) "

@@ -226,7 +226,9 @@ def _wrong_difference(answer, a, b, wanted):
         return f"it returned {short(answer)}, and ranks {a} and {b} differ: return three things, a place and the two calls"
     place, mine, theirs = answer
     if not is_whole(place) or place != wanted[0]:
-        where = f"among the calls in groups of both, ranks {a} and {b} first differ at place {wanted[0]} (from 0)"
+        where = (
+            f"among the calls in groups that have both of them, ranks {a} and {b} first differ at place {wanted[0]} (from 0)"
+        )
         return f"it says place {short(place)}: {where}"
     for rank, said, should in ((a, mine, wanted[1]), (b, theirs, wanted[2])):
         if not _same(said, should):
