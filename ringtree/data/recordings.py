@@ -186,7 +186,7 @@ def _pairing_text(frame) -> str:
     lines = ["  ".join(word.ljust(width) for word, width in zip(line, widths)).rstrip() for line in words]
     for size in sizes[1:]:
         differ = [f"{program}, {way}: {what}" for (program, way), what in found[size].items() if what != table.at[program, way]]
-        came = "the same, where they were run" if not differ else "the same but for " + "; ".join(differ)
+        came = "the same for the programs that were run" if not differ else "the same but for " + "; ".join(differ)
         lines.append(f"Messages of {binary_text(4 * size)}, {count_text(len(found[size]), 'case')}: {came}.")
     return "\n".join([*lines, *PAIRING_WORDS])
 

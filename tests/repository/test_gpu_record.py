@@ -483,7 +483,7 @@ def test_the_pairing_programs_are_shown_a_line_each_and_fit_on_a_page():
     assert told["two tags, received in the other order"] == ["wrong data"] * 3
     assert told["two groups in two orders, used before"] == ["ends or in barrier", "ends", "ends"]
     assert told["4 numbers sent, 2 received"] == ["at the read", "at the read", "-"]
-    assert "Messages of 64 MiB, 15 cases: the same, where they were run." in lines
+    assert "Messages of 64 MiB, 15 cases: the same for the programs that were run." in lines
 
 
 def test_a_long_message_that_came_out_otherwise_is_told(tmp_path):

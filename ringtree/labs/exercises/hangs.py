@@ -138,9 +138,7 @@ def _misread(answer, is_right):
     if not isinstance(cause, str) or cause not in CAUSES:
         return f"the third of the three should be one of {', '.join(map(repr, CAUSES))}"
     if not is_right(cause):
-        return (
-            f"the cause is not {cause!r}, which is that {CAUSES[cause]}. What had the ranks called before, and in what order?"
-        )
+        return f"the cause is not {cause!r}: that would mean that {CAUSES[cause]}. What had the ranks called before, and in what order?"
     if not is_right(cause, int(rank)):
         return f"it is {cause!r}, but not on rank {rank}: which rank is not like the others?"
     if not is_right(cause, int(rank), int(place)):

@@ -177,7 +177,7 @@ def _misread(answer, size, is_right):
     if not isinstance(said, str) or said not in CAUSES:
         return f"the third of the three should be one of {', '.join(map(repr, CAUSES))}"
     if not is_right(said):
-        return f"the cause is not {said!r}, which is that {CAUSES[said]}. What are the waiting ranks doing, and for whom do they wait?"
+        return f"the cause is not {said!r}: that would mean that {CAUSES[said]}. What are the waiting ranks doing, and for whom do they wait?"
     if not is_right(int(rank)):
         way = "go from each rank to the one that it waits for, until the path ends or closes a circle"
         way = "the report names the two ranks that are in different calls" if said == "other collective" else way
