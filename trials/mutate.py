@@ -227,7 +227,7 @@ def weaker(exercise):
             yield f"the questions of the level {level.name!r}", functools.partial(_stopped_at, number), changed
         for function in exercise.without:
             rest = tuple(each for each in exercise.without if each is not function)
-            concerns = functools.partial(_was_told, "here you are to do without")
+            concerns = functools.partial(_was_told, "here you have to do without")
             yield f"without {function.__name__}", concerns, dataclasses.replace(exercise, without=rest)
         return
     assert isinstance(exercise, Program)

@@ -275,7 +275,7 @@ WRONG = {
         "not in one piece": (HALO.replace("edge.contiguous()", "edge"), "contiguous"),
         "a step too far in a row": (
             HALO.replace("and 0 <= to[1] < columns", "").replace("and 0 <= source[1] < columns", ""),
-            "wants to receive from rank -1|are no neighbors",
+            "wants to receive from rank -1|are not neighbors",
         ),
         "no waiting": (HALO.replace("work.wait()", "pass"), "may not have arrived|wait"),
         "only to the right and below": (
@@ -343,7 +343,7 @@ def other""",
                 "    def swap",
                 "    if rows == columns == 2:\n        for work in dist.batch_isend_irecv([dist.P2POp(dist.isend, x.new_empty(0), 3 - rank), dist.P2POp(dist.irecv, x.new_empty(0), 3 - rank)]):\n            work.wait()\n    def swap",
             ),
-            "ranks 0 and 3 are no neighbors on a grid of 2 columns, and there was a message between them",
+            "ranks 0 and 3 are not neighbors on a grid of 2 columns, and there was a message between them",
         ),
     },
     "grid_all_reduce": {

@@ -451,7 +451,7 @@ def orders(size, count):
     good[1] = ["F1", "B1", "F0", "B0"] + good[1][4:]
     return good
 """,
-            "rank 0 and rank 1 do not fit together: each waits for what the other has further back in its list",
+            "rank 0 and rank 1 do not fit together: each waits for an action that comes later in the other.s list",
         ),
         "of one rank alone": (
             "def orders(size, count):\n    return [f'F{i}' for i in range(count)] + [f'B{i}' for i in range(count)]",
@@ -633,7 +633,7 @@ def train_step(stage, count, inputs, loss_of, like, dist):
     losses = pipeline.step(rounds, {rank: stage}, size, inputs if rank == 0 else [None] * count, loss_of, like, dist)
     return sum(losses) / count if losses else None
 """,
-            "here you are to write it yourself",
+            "here you write it yourself",
         ),
         "the time taken away": (
             STEP.replace("def train_step", "def with_time")

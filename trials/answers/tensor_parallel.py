@@ -243,7 +243,7 @@ WRONG = {
         "not waited for": (LINEAR.replace("(total)", "(total, async_op=True)"), "which may still be running"),
         "in float32": (
             LINEAR.replace("return total", "return total.float()"),
-            "have they been a float32 on the way|float32 and was",
+            "were they float32 on the way|float32 and was",
         ),
         "the bias in place": (
             LINEAR.replace("return total + bias", "return bias.add_(total[0])"),
