@@ -98,7 +98,10 @@ def test_a_dry_run_goes_through_every_part_and_says_where_it_was(dry):
         assert (told["kind"], told["backend"], told["gpus"], told["shared"]) == ("dry run", "gloo", [], False)
         assert told["command"] == 'make gpu-record ARGS="--notebooks small.ipynb --dry"', "and no folder of this machine"
         assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00", told["date"])
-        with pytest.raises(UsageError, match=f"{name}.csv has the kind 'dry run', which is not measured on a GPU: it is not a recording, so delete it"):
+        with pytest.raises(
+            UsageError,
+            match=f"{name}.csv has the kind 'dry run', which is not measured on a GPU: it is not a recording, so delete it",
+        ):
             recording(name, dry.folder)
 
 
