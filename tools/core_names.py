@@ -4,6 +4,8 @@ import ast
 import functools
 import importlib
 import inspect
+import itertools
+import pathlib
 import re
 
 # What notebooks call the things that they get from `ringtree.start` and `labs.open`, and rooms that a cell before may have imported.
@@ -38,5 +40,25 @@ def python_of(source):
 def what_it_does(module, name):
     """Return the first sentence of a docstring, on one line and fit for a table."""
     found = functools.reduce(getattr, name.split("."), importlib.import_module(module))
-    first = " ".join((inspect.getdoc(found) or "").split("\n\n")[0].split())
+    doc = inspect.getdoc(found) or ""
+    if not callable(found) and doc == inspect.getdoc(type(found)):
+        doc = below_assignment(module, name.rpartition(".")[2])
+    first = " ".join(doc.split("\n\n")[0].split())
     return re.split(r"(?<=[.!?]) (?=[A-Z])", first)[0].replace("|", "\\|")
+
+
+def below_assignment(module, name):
+    """Return the string below the assignment of a constant: a dict or a number has no docstring of its own."""
+    folder = pathlib.Path(importlib.import_module(module).__file__).parent
+    for file in sorted(folder.rglob("*.py")):
+        body = ast.parse(file.read_text(encoding="utf-8")).body
+        for assignment, below in itertools.pairwise(body):
+            if (
+                isinstance(assignment, ast.Assign)
+                and any(isinstance(target, ast.Name) and target.id == name for target in assignment.targets)
+                and isinstance(below, ast.Expr)
+                and isinstance(below.value, ast.Constant)
+                and isinstance(below.value.value, str)
+            ):
+                return inspect.cleandoc(below.value.value)
+    return ""

@@ -29,7 +29,7 @@ from pairing import DEADLINE_SECONDS
 from ringtree.errors import UsageError
 from ringtree.theory import nccl
 
-SECONDS = 180.0  # that one question to the ranks may take: a rank whose fellow died would spin for ever
+SECONDS = 180.0  # that one question to the ranks may take: a rank whose fellow died would spin forever
 KIB, MIB = 1 << 10, 1 << 20
 HERE = Path(__file__).resolve().parent
 

@@ -227,7 +227,7 @@ def weaker(exercise):
             yield f"the questions of the level {level.name!r}", functools.partial(_stopped_at, number), changed
         for function in exercise.without:
             rest = tuple(each for each in exercise.without if each is not function)
-            concerns = functools.partial(_was_told, "here you are to do without")
+            concerns = functools.partial(_was_told, "here you have to do without")
             yield f"without {function.__name__}", concerns, dataclasses.replace(exercise, without=rest)
         return
     assert isinstance(exercise, Program)
@@ -252,7 +252,7 @@ def weaker(exercise):
 
 @functools.cache
 def tried(lab, name):
-    """Every answer to an exercise that does not loop for ever, with what it is told."""
+    """Every answer to an exercise that does not loop forever, with what it is told."""
     found = [("our solution", learners_cells(lab)[name], None)]
     for what, text in ANSWERS[lab].RIGHT.get(name, {}).items():
         found.append((what, Notebook().run(text)[name], None))

@@ -21,13 +21,13 @@ def arguments(prog="ringtree explain"):
         prog=prog,
         description="Explain a cluster from logs of nccl-tests, rccl-tests or OSU: the fitted machine, NCCL's own model, slow "
         "ways, busbw on each wire, the nearest published machine, and what more nodes will do. Without logs: how to make them.",
-        epilog="A number may be given once for all logs, or once for each, with commas: --nodes 1,2,8. The exit code is 2 "
-        "where a log could not be used; the others are explained all the same.",
+        epilog="A number may be given once for all logs, or once for each, with commas: --nodes 1,2,8. The exit code is 2 if "
+        "a log could not be used; the others are explained all the same.",
     )
     add = parser.add_argument
     add("logs", nargs="*", metavar="LOG", help="a log, CSV or JSON of ringtree.measure, or a published run such as v100_n4_p16")
     add("--html", metavar="FILE", help="write the report as a page with drawings and sliders too, which needs no network")
-    add("--overwrite", action="store_true", help="let FILE be one that exists")
+    add("--overwrite", action="store_true", help="replace FILE if it exists")
     add("--ranks", type=_numbers, metavar="N", help="how many ranks ran, where a log does not say it (OSU's never does)")
     add("--nodes", type=_numbers, metavar="N", help="on how many nodes")
     add("--gpus-per-node", type=_number, metavar="N", help="ranks on each node, instead of --nodes")

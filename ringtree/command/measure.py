@@ -41,21 +41,25 @@ def arguments(prog="ringtree measure"):
     add("collective", help=f"{', '.join(call_names())}; or an algorithm of this package, such as ring_all_reduce")
     add("--program", metavar="MODULE:FUNCTION", help="a rank program of your own, which is that collective")
     add("--ranks", type=int, metavar="N", help="how many ranks to start (4)")
-    add("--backend", choices=["nccl", "gloo"], help="NCCL where there are as many GPUs as ranks, else Gloo, unless given")
+    add("--backend", choices=["nccl", "gloo"], help="the default is NCCL where there are as many GPUs as ranks, otherwise Gloo")
     add("-b", "--min", "--minbytes", metavar="SIZE", help="smallest size (8, or one element a rank)")
     add("-e", "--max", "--maxbytes", default="64M", metavar="SIZE", help="largest size (64M)")
-    add("-f", "--step-factor", "--stepfactor", type=int, metavar="N", help="each size is so many times the one before (2)")
-    add("-i", "--step-bytes", "--stepbytes", metavar="SIZE", help="or is so much larger than the one before")
+    add("-f", "--step-factor", "--stepfactor", type=int, metavar="N", help="each size is this many times the one before (2)")
+    add("-i", "--step-bytes", "--stepbytes", metavar="SIZE", help="or is this much larger than the one before")
     add("-d", "--dtype", "--datatype", default="float", help=f"{', '.join(TYPES)}, with NCCL {', '.join(FP8)}; or all (float)")
     add("-o", "--op", help=f"{', '.join(OPERATIONS)}; or all that NCCL has too (sum)")
     add("-r", "--root", default="0", help="a rank, or all one after another (0)")
-    add("--in-place", action=argparse.BooleanOptionalAction, help="only that (both; a rank program: as it is by nature)")
+    add(
+        "--in-place",
+        action=argparse.BooleanOptionalAction,
+        help="time only in place, or only out of place (both; a rank program has one form only)",
+    )
     add("-c", "--check", type=int, nargs="?", const=1, default=1, metavar="0/1", help="check the results (1)")
     add("--no-check", dest="check", action="store_const", const=0, help="as -c 0")
     add(
         "-w", "--warmup", "--warmup_iters", type=int, default=5, metavar="N", help="calls after the first that do not count (5)"
     )
-    few = "as many as fill 5 ms, 20 at most; 1 with a root"
+    few = "as many as fill 5 ms, at most 20; 1 with a root"
     add("-n", "--calls", "--iters", type=int, metavar="N", help=f"calls timed together ({few})")
     add("--budget", type=float, default=1.0, metavar="S", help="seconds of timing for a size (1)")
     add("--stable", type=float, default=0.05, metavar="PART", help="stop when the median is as sure as this (0.05)")
@@ -63,7 +67,7 @@ def arguments(prog="ringtree measure"):
     add("-T", "--timeout", type=float, default=60.0, metavar="S", help=late)
     add("--csv", metavar="FILE", help="write the table as CSV too")
     add("-J", "--json", "--output_file", metavar="FILE", help="write the table as JSON too")
-    add("--overwrite", action="store_true", help="let FILE be one that exists")
+    add("--overwrite", action="store_true", help="replace FILE if it exists")
     nccl_options.add_to(parser)
     return parser
 
@@ -277,14 +281,14 @@ def _sizes(what, options, crew, settings, wish):
 def _steps(options, smallest, largest):
     if options.step_bytes is not None:
         if options.step_factor is not None:
-            raise UsageError("-i and -f were given: give one of them, for sizes grow by steps or by a factor")
+            raise UsageError("-i and -f were given: give one of them, because sizes grow by steps or by a factor")
         step = byte_count(options.step_bytes, "-i")
         if step < 1:
             raise UsageError(f"-i {options.step_bytes}: give a step of 1 byte or more")
         return list(range(smallest, largest + 1, step))
     factor = 2 if options.step_factor is None else options.step_factor
     if factor < 2:
-        raise UsageError(f"-f {factor}: sizes would not grow, give a factor of 2 or more, or steps of equal size with -i")
+        raise UsageError(f"-f {factor}: sizes would not grow: give a factor of 2 or more, or steps of equal size with -i")
     return sweep.sizes_between(smallest, largest, factor)
 
 

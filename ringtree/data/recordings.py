@@ -112,7 +112,7 @@ def recording(name, folder=FOLDER) -> Recording:
     frame, told = tables.parse(path.read_text(encoding="utf-8"), KIND, path.name, TYPES)
     if told.get("kind") != GPU:
         raise UsageError(
-            f"{path.name} is of kind {told.get('kind')!r}, not measured on a GPU: delete it, it is not a recording"
+            f"{path.name} has the kind {told.get('kind')!r}, which is not measured on a GPU: it is not a recording, so delete it"
         )
     lacking = [key for key in PROVENANCE if told.get(key) in (None, [])]
     wrong = f"does not say {', '.join(lacking)}" if lacking else told.get("truncated")
@@ -186,7 +186,7 @@ def _pairing_text(frame) -> str:
     lines = ["  ".join(word.ljust(width) for word, width in zip(line, widths)).rstrip() for line in words]
     for size in sizes[1:]:
         differ = [f"{program}, {way}: {what}" for (program, way), what in found[size].items() if what != table.at[program, way]]
-        came = "the same, where they were run" if not differ else "the same but for " + "; ".join(differ)
+        came = "the same for the programs that were run" if not differ else "the same but for " + "; ".join(differ)
         lines.append(f"Messages of {binary_text(4 * size)}, {count_text(len(found[size]), 'case')}: {came}.")
     return "\n".join([*lines, *PAIRING_WORDS])
 

@@ -70,7 +70,9 @@ def threads(environment=os.environ):
     if given is None or given == "1":
         return fine("threads", "one a rank")
     return note(
-        "threads", f"OMP_NUM_THREADS={given}", "ranks that this book starts take one thread each; your own scripts take so many"
+        "threads",
+        f"OMP_NUM_THREADS={given}",
+        "ranks that this book starts take one thread each; your own scripts take this many",
     )
 
 

@@ -96,7 +96,7 @@ def findings(gpus: Gpus):
         return
     yield fine("GPUs", ", ".join(f"{count} × {name}" for name, count in _counted(gpus.names)))
     if len(gpus.driver) > len(gpus.names):
-        do = "a batch system or CUDA_VISIBLE_DEVICES keeps the others from this process: that is right where they are others'"
+        do = "a batch system or CUDA_VISIBLE_DEVICES keeps the others from this process: that is right where they belong to other jobs"
         yield note("GPUs seen", f"{len(gpus.names)} of the {len(gpus.driver)} of this host", do)
     for number, (free, total) in enumerate(zip(gpus.free, gpus.total)):
         if free < BUSY * total:
@@ -134,7 +134,7 @@ def _peers(gpus):
         return fine("peer access", "every GPU reads every other's memory")
     seen = f"not between {', '.join(f'{a} and {b}' for a, b in lacking[:4])}{' …' if len(lacking) > 4 else ''}"
     return note(
-        "peer access", seen, "NCCL goes through the host's memory there: in a virtual machine or with ACS on that is how it is"
+        "peer access", seen, "NCCL goes through the host's memory there: that is normal in a virtual machine or with ACS on"
     )
 
 
@@ -143,7 +143,7 @@ def _links(codes):
     seen = ", ".join(f"{code} between {count_text(count, 'pair')}" for code, count in kinds.items())
     if "SYS" in kinds and len(kinds) > 1:
         return note(
-            "links", seen, "pairs marked SYS talk through the processors' own link: let ranks that talk most sit on the others"
+            "links", seen, "pairs marked SYS talk through the processors' own link: put the ranks that talk most on the others"
         )
     return fine("links", seen)
 

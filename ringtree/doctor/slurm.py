@@ -27,7 +27,7 @@ def findings(gpus: int | None, cores: float, environment=os.environ, time_left=T
             "look at CUDA_VISIBLE_DEVICES, which Slurm has set: leave it as it was",
         )
     elif gpus > given:
-        do = "the administrator has to set ConstrainDevices=yes in cgroup.conf; till then use no more than was allotted"
+        do = "the administrator has to set ConstrainDevices=yes in cgroup.conf; until then use no more than was allotted"
         yield wrong("Slurm", f"{seen}, and PyTorch sees {count_text(gpus, 'GPU')}: others' too", do)
     else:
         yield fine("Slurm", seen)

@@ -309,7 +309,7 @@ def curves(
     for name, times in seconds.items():
         if not np.nanmin(times, initial=np.inf) > 0:
             raise UsageError(
-                f"curves() was given a time of 0 s or less for {name!r}: give times above 0, for its axis is logarithmic"
+                f"curves() was given a time of 0 s or less for {name!r}: give times above 0, because its axis is logarithmic"
             )
     fig, ax = figure(720, 380)
     colours = {name: CURVE_COLOURS[index % len(CURVE_COLOURS)] for index, name in enumerate(costs)}

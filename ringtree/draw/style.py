@@ -24,8 +24,8 @@ RANK_COLOURS = (
     "#998652",  # 7 sand
 )
 """One colour a rank. Each has a contrast of at least 3 : 1 with white and with the dark page, and
-they stay apart for the three common kinds of colour blindness. Label ranks all the same: colour
-alone should never carry the meaning."""
+they stay apart for the three common kinds of color blindness. Label ranks all the same: color alone should never carry the "
+"meaning."""
 
 # Stand-ins that `picture` turns into the page's own text and background colours.
 INK = "#0b0a09"

@@ -168,7 +168,7 @@ def _like_a_published_one(sweep, version):
         )
     like = nccl.published(run)
     platform = replace(like, nodes=sweep.nodes, ranks_per_node=sweep.cards, version=version)
-    basis = f"assumed: links as those of {like.name}, constants of NCCL {version}"
+    basis = f"assumed: links like those of {like.name}, constants of NCCL {version}"
     if like.network_latency and not any(word in sweep.log for word in ("Libfabric", "NET/OFI", "EFA")):
         return replace(platform, network_latency=0.0), f"{basis}, a network plugin that declares no latency"
     return platform, basis

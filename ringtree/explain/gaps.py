@@ -67,7 +67,7 @@ def sentences(found: dict[str, Gap]) -> str:
     if described := [wire for wire, gap in found.items() if gap.source == "described"]:
         why = "; ".join(dict.fromkeys(found[wire].basis for wire in described))
         said.append(
-            f"g, the gap between two messages at a port, is {' and '.join(where[wire] for wire in described)}: assumed, as the "
-            f"described wires have it, and not measured here ({why}). Give yours with --gap, such as --gap 0.5us."
+            f"g, the gap between two messages at a port, is {' and '.join(where[wire] for wire in described)}: assumed, as for "
+            f"the wires that this book describes, and not measured here ({why}). Give yours with --gap, such as --gap 0.5us."
         )
     return " ".join(said)

@@ -46,8 +46,8 @@ def sections() -> tuple[Section, ...]:
                     "Three sweeps of one collective: on one node, on two, and on as many as you can get for five minutes. One "
                     "node gives the links inside it, and nothing of the network; two worlds on several nodes tell the start of a "
                     "call from its hops; a world between others is predicted best. The gap between messages is in none of these sweeps: "
-                    "for it, add alltoall_perf on three numbers of ranks, or give it with --gap. On AMD GPUs take rccl-tests, which are built and "
-                    "called alike."
+                    "for it, add alltoall_perf on three numbers of ranks, or give it with --gap. On AMD GPUs take rccl-tests, "
+                    "which are built and called in the same way."
                 ),
             ),
         ),

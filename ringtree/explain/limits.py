@@ -23,19 +23,21 @@ def _of_worlds(fit) -> list[str]:
     said = []
     if len(fit.worlds) == 1:
         said.append(
-            "One world size: the start of a call and its hops come as one sum, so how the time of short messages grows with "
-            "ranks is a guess from NCCL's constants. A log of another number of ranks separates them."
+            "One world size: these logs give the start of a call and its hops only as one sum, so the growth of short "
+            "messages' time with the ranks is a guess from NCCL's constants. A log of another number of ranks separates them."
         )
     if not several:
-        said.append("No log is of several nodes: of the network nothing is known, and nothing beyond one node is predicted.")
+        said.append(
+            "No log comes from several nodes: nothing is known about the network, and nothing beyond one node is predicted."
+        )
     elif len(several) == 1:
         said.append(
-            f"One number of nodes above 1 ({several[0]}): what entering the network costs and what a hop costs come as one sum. "
+            f"One number of nodes above 1 ({several[0]}): these logs give the cost of entering the network and the cost of a hop only as one sum. "
             "A log of another number of nodes separates them."
         )
     if several and 1 not in {nodes for _, nodes in fit.worlds}:
         said.append(
-            "No log is of a single node: where there are several, the network is the narrower wire, so no time here felt the "
+            "No log comes from a single node: where there are several, the network is the narrower wire, so no time here felt the "
             "links inside a node. One sweep on one node says what they carry."
         )
     if len(cards) == 1 and cards[0] > 1:
@@ -48,8 +50,8 @@ def _of_sizes(fit) -> list[str]:
     if len(largest.sizes) < 2 or largest.busbw[-1] < 1.1 * largest.busbw[-2]:
         return []
     return [
-        f"At the largest size, {binary_text(largest.sizes[-1])}, busbw on {largest.world} still rises: what longer messages "
-        "reach, these sizes do not say. Sweep up to 4 GiB."
+        f"At the largest size, {binary_text(largest.sizes[-1])}, busbw on {largest.world} still rises: these sizes do not say "
+        f"what longer messages reach. Sweep up to 4 GiB."
     ]
 
 
@@ -60,7 +62,7 @@ def _of_numbers(fit) -> list[str]:
         return []
     names = [_MORE.get(name) or NUMBERS[name][0] for name in open_ones]
     return [
-        f"Of no protocol do these logs determine: {', '.join(names)}. Their values are where the fit began, NCCL's constants."
+        f"Of these, the logs determine no protocol's values: {', '.join(names)}. Their values are where the fit began, NCCL's constants."
     ]
 
 

@@ -192,7 +192,7 @@ def _sweep(part, name, attrs, ranks, nodes, given, text) -> Sweep:
     if not ranks:
         raise UsageError(f"{name} does not say how many ranks ran: give --ranks, such as --ranks 8")
     if ranks < 2:
-        raise UsageError(f"{name} is of one rank, which has nobody to talk to: give logs of 2 ranks or more")
+        raise UsageError(f"{name} comes from a single rank, which has no other rank to talk to: give logs of 2 ranks or more")
     nodes = _nodes(name, ranks, nodes, attrs, given)
     rows, remarks = _rows(part)
     remarks = [*attrs.get("warnings", []), *remarks]
@@ -253,5 +253,5 @@ def _rows(part):
         remarks.append(f"{count_text(int(empty.sum()), 'row')} of 0 bytes or 0 seconds left out")
     rows = out_of_place[~wrong & ~empty]
     if rows.empty:
-        raise UsageError("no row is left: every one is of 0 bytes, of 0 seconds or has wrong elements")
+        raise UsageError("no row is left: every one has 0 bytes, 0 seconds or wrong elements")
     return rows.groupby("size", as_index=False)["time"].median(), remarks

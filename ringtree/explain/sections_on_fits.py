@@ -63,8 +63,8 @@ def three_beside_each_other(report) -> Section:
     """Measured, fitted and NCCL's own model: a table of the largest world, and a line for every sweep."""
     blocks: list = [
         Paragraph(
-            "A miss is predicted over measured, less 1. NCCL's own model is nobody's fit: it is what NCCL expects before it has "
-            "measured anything, and by which it chooses."
+            "A miss is predicted over measured, less 1. NCCL's own model is not a fit: it is what NCCL expects before any "
+            "measurement, and what it chooses by."
         )
     ]
     for fit in report.fits:
@@ -131,15 +131,15 @@ def the_nearest(report) -> Section:
             continue
         found = nearest.near(fit.machine, without={sweep.run for sweep in fit.sweeps})
         if not found:
-            blocks.append(Paragraph(f"{fit.collective}: these logs determine no number that a published machine has too."))
+            blocks.append(Paragraph(f"{fit.collective}: these logs determine no number that a published machine also has."))
             continue
         one = found[0]
         rows = tuple(
             (nearest.NUMBERS[name][0], _value(mine, _unit(name)), _value(theirs, _unit(name)), f"{mine / theirs:.2g}")
             for name, (mine, theirs) in one.shared.items()
         )
-        beginning = f"{one.cluster}." if one.factor < 3 else f"none is near; the least far is {one.cluster}."
-        only = " It is one number alone, which many machines share." if len(one.shared) == 1 else ""
+        beginning = f"{one.cluster}." if one.factor < 3 else f"none is near; the nearest is {one.cluster}."
+        only = " That is only one number, and many machines share it." if len(one.shared) == 1 else ""
         blocks += [
             Paragraph(
                 f"{fit.collective}: {beginning} The numbers that both have determined differ by a factor of "
@@ -161,7 +161,7 @@ def more_nodes(report) -> Section:
             why = (
                 "no machine is fitted"
                 if fit.machine is None
-                else "no log is of several nodes, so nothing is known of the network"
+                else "no log comes from several nodes, so nothing is known about the network"
             )
             blocks.append(Paragraph(f"{fit.collective}: not predicted: {why}."))
             continue
@@ -194,7 +194,7 @@ def by_the_gap(report) -> Section:
             Paragraph(
                 "The quickest of all programs of the table, on the fitted machine, without the start of a call"
                 f"{_cards(report)}. Below the g in the "
-                "last column the second is quicker, above it the first; – is a verdict that g does not turn by more than the "
+                "last column the second is quicker, above it the first; – marks a verdict that g does not change by more than the "
                 f"fit's median miss ({', '.join(dict.fromkeys(percent_text(one.band) for found in report.verdicts for one in found))})."
             )
         )

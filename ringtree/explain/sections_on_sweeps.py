@@ -75,8 +75,8 @@ def changes_and_slow_ways(report) -> Section:
     said += _draws(report)
     intro = Paragraph(
         "If a longer message is faster than a shorter one, the library chose a slow algorithm for the shorter one. No fitted "
-        "machine can reproduce that. A time that rises faster than the size does began a slower way. A bend is a change to a way with more "
-        "bandwidth: another algorithm, protocol or number of channels; which one, times do not say."
+        "machine can reproduce that. If the time rises faster than the size, the library has changed to a slower way. A bend "
+        "is a change to a way with more bandwidth: another algorithm, protocol or number of channels; times do not say which."
     )
     nothing = "No sweep has a bend, a leap or a longer message that is faster: one line fits each."
     return Section(

@@ -20,7 +20,7 @@ def main(arguments=None):
     mark = commands.add_parser("mark", help="the marks of a learner's notebook, which runs in a sandbox")
     mark.add_argument("notebook", type=Path)
     mark.add_argument("--hidden", type=Path, help="the folder with the cases that only the teacher has, such as labs/hidden")
-    mark.add_argument("--lab", help="the lab's name, where the notebook is called otherwise")
+    mark.add_argument("--lab", help="the lab's name, if the notebook has another name")
     mark.add_argument("--seconds", type=float, default=300.0, help="in all (default: 300)")
     mark.add_argument("--enclose", default="", metavar="COMMAND", help="start the sandbox by this command, as the hub does")
     mark.add_argument("--json", action="store_true", help="print a list of {name, points, most, says} instead")

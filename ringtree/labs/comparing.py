@@ -49,7 +49,7 @@ def difference(answer, wanted, returned="returned", should="should return"):
     if not differ.any():
         return None
     if answer.dtype in (torch.int64, torch.float64) and _six_digits(answer.double(), wanted.double()):
-        return f"{returned} numbers that are right to six digits alone: have they been a float32 on the way?", None
+        return f"{returned} numbers that are right to only six digits: were they float32 on the way?", None
     first = int(differ.nonzero()[0])
     at = f" (first at [{first // wanted.shape[1]}, {first % wanted.shape[1]}])" if wanted.dim() == 2 else ""
     digits = _digits(answer, wanted, first)

@@ -23,9 +23,7 @@ def error_text(name, error):
     if isinstance(error, NotImplementedError):
         return f"it is not yet written: replace `raise NotImplementedError` in {name}."
     if isinstance(error, Forbidden):
-        return (
-            "it calls a collective of torch's, or an algorithm of this book: here you are to write it yourself, with messages."
-        )
+        return "it calls a collective of torch's, or an algorithm of this book: here you write it yourself, with messages."
     if isinstance(error, ProgramError | CheckFailed):
         return str(error)
     place = f"  [{place}]" if (place := _own_line(error)) else ""

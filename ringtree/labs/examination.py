@@ -76,7 +76,7 @@ def carry(name, namespace):
     try:
         _Packer(packed).dump(function)
     except Exception as error:
-        complain(f"{name} uses something that cannot be taken along to the ranks ({error}): make it inside the function.")
+        complain(f"{name} uses something that cannot be sent to the ranks ({error}): make it inside the function.")
     return packed.getvalue(), {file: entry for file, entry in linecache.cache.items() if len(entry) == 4 and entry[1] is None}
 
 

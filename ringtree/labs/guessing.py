@@ -85,4 +85,4 @@ def guesses(folder=".") -> None:
         held = sum(last.values())
         print(f"{held} of {len(last)} intervals contained the measured value; aim for 9 in 10.")
         if held < 0.7 * len(last):
-            print("You are surer than you can be: make them wider.")
+            print("You are too sure: make your intervals wider.")

@@ -267,7 +267,7 @@ def _judge_answer(name, function, exercise, seconds, only):
             wrong = question.wrong(answer)
         except Forbidden:
             names = " or ".join(each.__name__ for each in exercise.without)
-            wrong = f"it calls {names}: here you are to do without."
+            wrong = f"it calls {names}: here you have to do without."
         except TimeIsUp:
             wrong = "had not ended when its time was up: does it loop?"
         except KeyboardInterrupt:

@@ -79,7 +79,7 @@ def describe(notebook, lab):
         about |= {"solution": answer, "grade": bool(check), "locked": not answer}
         if check:
             if check[1] not in exercises:
-                raise UsageError(f"{cell.id}: no lab {lab!r} with an exercise {check[1]!r} is in ringtree/labs/exercises")
+                raise UsageError(f"{cell.id}: ringtree/labs/exercises has no lab {lab!r} with an exercise {check[1]!r}")
             about["points"] = 1 + len(exercises[check[1]].levels)
         cell.metadata["nbgrader"] = about
 

@@ -158,7 +158,7 @@ class Ranks:
                 # while it connects; a client that connects afresh sees all engines.
                 self.client.close()
                 if time.monotonic() > until:
-                    self.started.raise_not_started(missing, f"not within {self.started.patience} s, and without a word")
+                    self.started.raise_not_started(missing, f"not within {self.started.patience} s, and no reason was given")
 
     def _join(self, backend, share_gpus):
         found = self._each(joining.place, [(None if self.started.local else socket.gethostname(),)] * self.size)

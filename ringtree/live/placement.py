@@ -89,7 +89,7 @@ def choose_backend(size, hosts, gpus, backend=None, share_gpus=False, allotted=N
     there, here = next(iter(crowded.items()))
     few = f"{here} ranks and {gpus[there]} GPU{'' if gpus[there] == 1 else 's'} on one host"
     if share_gpus and not lacking:
-        return "nccl", on_gpus, f"{few}: the ranks share GPUs, so times say nothing of a network."
+        return "nccl", on_gpus, f"{few}: the ranks share GPUs, so times say nothing about a network."
     if backend == "nccl":
         raise UsageError(
             f"{few}: NCCL wants one GPU a rank; start fewer ranks, or add share_gpus=True "

@@ -70,11 +70,11 @@ def describe(what, of=None, op=None, dtype="float", root=0, in_place=None, ranks
     op = _operation(op, collective, name, program, backend)
     dtype = _type(dtype, program, collective, backend)
     if op == "avg" and dtype not in FLOATING or op != "none" and OPERATIONS[op].bitwise and dtype in FLOATING:
-        raise UsageError(f"op={op!r} does not go with {dtype}: averages are of floats, bitwise operations of integers")
+        raise UsageError(f"op={op!r} does not go with {dtype}: averages need floats, bitwise operations need integers")
     if root != 0 and collective.root is None:
         raise UsageError(f"root={root!r} was given and {collective.name} has no root: leave it out")
     if isinstance(root, bool) or not isinstance(root, int) or not 0 <= root < ranks:
-        raise UsageError(f"root={root!r} is none of the {ranks} ranks: give a number from 0 to {ranks - 1}")
+        raise UsageError(f"root={root!r} is not one of the {ranks} ranks: give a number from 0 to {ranks - 1}")
     _check_arguments(name, program, op, root, options or {})
     form = _form(name, collective, program)
     in_place = _in_place(in_place, name, collective, form)
@@ -94,10 +94,12 @@ def _named(what, of):
     if known is not None:
         return known.name, _collective(known.collective if of is None else of), known.program
     if isinstance(what, str):
-        raise UsageError(f"there is not a collective {what!r}: {_hint(what)}")
+        raise UsageError(f"there is no collective called {what!r}: {_hint(what)}")
     name = getattr(what, "__name__", type(what).__name__)
     if of is None:
-        raise UsageError(f"{name} is none of ringtree's algorithms: say which collective it is, for instance of='all_reduce'")
+        raise UsageError(
+            f"{name} is not one of ringtree's algorithms: say which collective it is, for instance of='all_reduce'"
+        )
     return name, _collective(of), what
 
 
@@ -153,7 +155,7 @@ def _operation(op, collective, name, program, backend):
         )
     if program is not None and op == "avg":
         raise UsageError(
-            f"{name} is a rank program, which takes a function of two tensors, and an average is none: take op='sum'"
+            f"{name} is a rank program, which takes a function of two tensors, and an average is not one: take op='sum'"
         )
     return op
 
@@ -185,7 +187,7 @@ def _in_place(in_place, name, collective, form):
         able = [
             name for row in TABLE if row.before != "nothing" for name, form in row.calls.items() if _goes_in_place(row, form)
         ]
-        raise UsageError(f"{name} has no form in place: leave in_place out, or measure one of {', '.join(able)}")
+        raise UsageError(f"{name} has no in-place form: leave in_place out, or measure one of {', '.join(able)}")
     return form == "one" if in_place is None else bool(in_place)
 
 

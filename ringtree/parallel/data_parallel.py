@@ -44,7 +44,7 @@ def buckets_of(parameters, nbytes):
 
 
 def send_bucket(bucket, dist, dtype=None):
-    """Start the all-reduce of a bucket's gradients, laid one behind the other.
+    """Start the all-reduce of a bucket's gradients, laid one after another.
 
     dtype: in which the gradients travel, and are added; left out, their own.
     Returns what `put_back` wants.
@@ -99,7 +99,7 @@ class Overlapped:
         """Wait for all buckets; afterwards every gradient is the mean over ranks."""
         if any(self.missing.values()):
             raise RuntimeError(
-                "a bucket was never filled: a parameter has got no gradient in this backward pass"
+                "a bucket was never filled: a parameter has received no gradient in this backward pass"
             )
         for sent in self.under_way:
             put_back(*sent, self.dist.get_world_size())

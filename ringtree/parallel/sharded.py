@@ -16,7 +16,7 @@ import torch
 
 
 class Flat:
-    """Parameters one behind the other in a vector, padded so that `size` ranks share it evenly.
+    """Parameters one after another in a vector, padded so that `size` ranks share it evenly.
 
     whole: the vector, of which the parameters become views. shard: part `rank` of it.
     """
@@ -127,7 +127,7 @@ class ShardedGradients:
         self.parts = []
         if self.whole:
             raise RuntimeError(
-                "a parameter has got no gradient in this backward pass: its unit was never sent"
+                "a parameter has received no gradient in this backward pass: its unit was never sent"
             )
 
     def held(self):

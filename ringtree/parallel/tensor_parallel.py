@@ -103,7 +103,7 @@ class RowParallel(nn.Module):
         self.ranks, self.sequence = ranks, sequence
         mine = linear.weight.detach().chunk(ranks.size, 1)[ranks.rank]
         self.weight = nn.Parameter(mine.clone())
-        self.bias = linear.bias  # whole, and added once, behind the sum
+        self.bias = linear.bias  # whole, and added once, after the sum
 
     def forward(self, x):
         ranks, y = self.ranks, F.linear(x, self.weight)

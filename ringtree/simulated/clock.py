@@ -187,7 +187,7 @@ class Clock:
         moments += [time for time, other in self.agenda if not self.turns[other].polls]
         if moments:
             rank.now = max(now, min(moments))
-            # Behind all that are ready at the same time, or it would poll for ever.
+            # Behind all that are ready at the same time, or it would poll forever.
             self.agenda.put(math.nextafter(rank.now, math.inf), rank.turn)
             rank.polls, rank.looks = True, 0
             self.pause(rank)

@@ -187,5 +187,5 @@ def check_same_groups(dists):
         if groups != made[0]:
             raise faults.ProgramError(
                 f"rank {rank} called new_group for {groups or 'no group'}, and rank 0 for {made[0] or 'no group'}: "
-                "every rank must call it for every group, also for those that it is not in, and in the same order"
+                "every rank must call it for every group, even for those that it is not in, and in the same order"
             )

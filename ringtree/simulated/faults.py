@@ -93,7 +93,7 @@ def _here():
 
 
 def deadlock(ranks, streams, rules):
-    """Of all `ranks`, and the streams beside them, some wait for ever. rules: which were asked for."""
+    """Of all `ranks`, and the streams beside them, some wait forever. rules: which were asked for."""
     beside = {}  # by rank, the first of its streams that cannot go on
     for stream in streams:
         if stream.current is not None:
@@ -107,7 +107,7 @@ def deadlock(ranks, streams, rules):
     if circle := describe_circle(waits):
         lines.append(circle)
     if rules == "nccl":
-        lines.append("this run is by Gloo's rules. NCCL's allow less at once, so there a rank may hang at an earlier call")
+        lines.append("this run follows Gloo's rules. NCCL's allow less at once, so there a rank may hang at an earlier call")
     return Deadlock("\n  ".join(lines), waits)
 
 
@@ -339,7 +339,7 @@ def own_thread(rank, home):
     who = "a rank" if rank is None else f"rank {rank}"
     return ProgramError(
         f"{who} calls the simulator in a thread that it has started itself  [{describe_place(steps[-1:])}]: on a virtual clock "
-        "a rank has one thread; make the call there, and use isend, irecv or async_op=True for what is to go on beside it"
+        "a rank has one thread; make the call there, and use isend, irecv or async_op=True for work that goes on beside it"
     )
 
 

@@ -30,10 +30,10 @@ from ringtree.waits import describe_circle, name_ranks
 
 RULES = {
     "order": "operations of one communicator run one after the other, in the order of their calls; those of one batch together",
-    "wait": "what is waited for, or called without async_op, comes before all that this rank calls later",
+    "wait": "a call that is waited for, or made without async_op, comes before all that this rank calls later",
     "groups": "collectives of several groups must be called in one order on all ranks that they share",
-    "pairs": "the first unbatched message between two ranks makes a communicator of the two, and holds each program until both came",
-    "group": "the first collective or batch of a group makes its communicator, and holds each program until all its ranks came",
+    "pairs": "the first unbatched message between two ranks makes a communicator of the two, and holds each program until both have arrived",
+    "group": "the first collective or batch of a group makes its communicator, and holds each program until all its ranks have arrived",
     "batches": "a message of a batch lives in its group's communicator, another in that of its pair: they do not meet",
     "rendezvous": "a send is done when its receive runs",
     "tags": "there are no tags: messages between two ranks match in the order of their calls",

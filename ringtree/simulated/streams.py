@@ -46,7 +46,7 @@ class Stream(Rank):
         self.works.append(work)
 
     def run(self):
-        """The stream's own greenlet: for ever, since nobody knows which collective is the last."""
+        """The stream's own greenlet: forever, since nobody knows which collective is the last."""
         while True:
             while self.works:
                 work = self.current = self.works.popleft()

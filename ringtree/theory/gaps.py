@@ -78,14 +78,16 @@ def fit_gap(samples, nics: int | None = None) -> FittedGap:
             f"the logs hold no {' or '.join(HOLD_A_GAP)}: give one, since in rings and trees every step waits for an arrival"
         )
     if (table.nodes > 1).nunique() == 2:
-        raise UsageError("some logs are of one node and some of several, which are two wires: fit one kind at a time")
+        raise UsageError(
+            "some logs come from one node and some from several, so they measure two different wires: fit one kind at a time"
+        )
     groups = {name: sorted({*zip(some.ranks.map(int), some.nodes.map(int))}) for name, some in table.groupby("collective")}
     collective = max(groups, key=lambda name: len(groups[name]))
     worlds = groups[collective]
     if len({ranks for ranks, _ in worlds}) < _GROUPS:
         sizes = " and ".join(f"{ranks}" for ranks, _ in worlds)
         raise UsageError(
-            f"the {collective} was measured on {sizes} ranks alone: "
+            f"the {collective} was measured on {sizes} ranks only: "
             "it takes three group sizes or more to tell the gap from the start of a call"
         )
     table = table[table.collective == collective]

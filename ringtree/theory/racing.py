@@ -95,7 +95,7 @@ class Race:
     root=whole(),
 )
 def race(collective, ranks, sizes, machine, *, gamma=0.0, itemsize=4, band=None, root=0) -> Race:
-    """Run every algorithm of the table that is valid for so many ranks, and time it by `cost_of`.
+    """Run every algorithm of the table that is valid for this many ranks, and time it by `cost_of`.
 
     collective: a name as `ringtree.collectives.find` reads it. sizes: bytes of the full vector, whole elements of `itemsize`.
     machine: a Link, or a Machine, whose `ranks_per_node` the algorithms over nodes use. band: two times that differ by less
@@ -151,7 +151,7 @@ def _out(row, ranks, machine) -> str | None:
         return f"through each card it is {THROUGH_EACH_CARD[row.name]}"
     several_cards = (machine.cards_per_node or 1) > 1 and nodes < ranks
     if row.laid and several_cards and not is_laid(row, ranks, machine):
-        return "it goes through one card of a node, and its form through each is not in the table"
+        return "it uses one card of each node, and the table has no form of it that uses all cards"
     if row.laid and several_cards and (ranks % nodes or nodes % machine.cards_per_node):
         return "through each card it needs whole nodes"
     return None

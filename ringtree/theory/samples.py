@@ -18,7 +18,7 @@ _ROOTED = tuple(row.name for row in TABLE if row.root)
 _BACK_TO_BACK = ("nccl-tests", "rccl-tests")
 
 NO_LATENCY = (
-    "in a row of them back to back the root runs ahead, and a call seems to take what the root needs to hand it over, "
+    "in calls back to back the root runs ahead, and a call seems to take only the time that the root needs to hand it over, "
     "on any number of ranks, so their times hold no latency"
 )
 
@@ -59,7 +59,7 @@ def tidy(samples) -> pd.DataFrame:
                 f"a sample's {name} is {samples[name][wrong].iloc[0]!r}: give one of {', '.join(filter(None, known))}"
             )
     if (samples.ranks < 2).any():
-        raise UsageError("a sample has 1 rank, which has nobody to talk to: give samples of 2 ranks or more")
+        raise UsageError("a sample has 1 rank, which has no other rank to talk to: give samples of 2 ranks or more")
     if (samples.ranks % samples.nodes).any():
         raise UsageError("a sample's ranks are not a multiple of its nodes: the model needs as many ranks on every node")
     samples = _with_timing(samples, tool)

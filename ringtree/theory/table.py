@@ -16,7 +16,7 @@ def find(program) -> Algorithm:
     """The row of an algorithm, from its function or its name."""
     if row := row_of(program):
         return row
-    raise UsageError(f"{program!r} is none of our algorithms: give one of {', '.join(row.name for row in ALGORITHMS)}")
+    raise UsageError(f"{program!r} is not one of our algorithms: give one of {', '.join(row.name for row in ALGORITHMS)}")
 
 
 def row_of(program) -> Algorithm | None:

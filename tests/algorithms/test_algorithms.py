@@ -391,7 +391,7 @@ def test_ranks_that_do_not_make_whole_nodes_are_refused(name):
 
 
 def test_an_unknown_algorithm_is_refused_with_those_there_are():
-    with pytest.raises(UsageError, match="'ring_allreduce' is none of our algorithms: give one of flat_broadcast"):
+    with pytest.raises(UsageError, match="'ring_allreduce' is not one of our algorithms: give one of flat_broadcast"):
         cost_of("ring_allreduce", 4, 8, LINK)
 
 

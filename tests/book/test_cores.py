@@ -66,3 +66,9 @@ def test_a_name_counts_as_it_is_imported_and_with_what_is_taken_of_it():
         "ranks.pull": ("ringtree.live.cluster", "Ranks.pull"),
     }
     assert all(core_names.what_it_does(*place) for place in found.values())
+
+
+def test_a_constant_is_described_by_the_string_below_it_and_not_by_its_type():
+    told = core_names.what_it_does("ringtree.theory", "PRODUCT_RATE")
+    assert told.startswith("Floating-point operations a second"), told
+    assert core_names.what_it_does("ringtree", "theory.PRODUCT_RATE") == told

@@ -397,7 +397,7 @@ def test_a_published_run_and_a_log_of_the_same_gpu_get_the_same_model():
     published = expectation(explain("v100_n4_p16").sweeps[0])
     assumed = expectation(sweep_of(*reversed(data.sweep("v100_n4_p16")), gpu="Tesla V100-SXM2-16GB", nccl="2.8.4"))
     assert [one.seconds for one in published.choices] == [one.seconds for one in assumed.choices]
-    assert "assumed: links as those of V100 nodes" in assumed.basis
+    assert "assumed: links like those of V100 nodes" in assumed.basis
 
 
 @pytest.mark.parametrize(
@@ -470,17 +470,17 @@ def test_forecasts_are_the_models_with_its_interval(v100):
 
 def test_from_one_node_nothing_is_said_of_several():
     report = explain("v100_n1_p4")
-    assert report.forecasts() == [] and "nothing is known of the network" in report.part("more")
+    assert report.forecasts() == [] and "nothing is known about the network" in report.part("more")
     said = " ".join(limits(report.fits[0]))
-    assert "One world size" in said and "No log is of several nodes" in said
+    assert "One world size" in said and "No log comes from several nodes" in said
 
 
 @pytest.mark.parametrize(
     "runs, sentence, absent",
     [
-        (["v100_n2_p8"], "One number of nodes above 1 (2)", "No log is of several nodes"),
-        (["v100_n2_p8", "v100_n4_p16"], "No log is of a single node", "One world size"),
-        (V100, "Every world has 4 cards a node", "No log is of a single node"),
+        (["v100_n2_p8"], "One number of nodes above 1 (2)", "No log comes from several nodes"),
+        (["v100_n2_p8", "v100_n4_p16"], "No log comes from a single node", "One world size"),
+        (V100, "Every world has 4 cards a node", "No log comes from a single node"),
         (["a100_n1_p4", "a100_n1_p8", "a100_n2_p16"], "One number of nodes above 1 (2)", "Every world has"),
     ],
 )
@@ -531,7 +531,7 @@ def test_a_gap_is_given_in_seconds_or_with_a_unit(text, seconds):
 
 def test_the_report_says_where_the_gap_is_from(four_nodes):
     given, text = explain("v100_n4_p16", gap=0.5e-6), " ".join(four_nodes.part("gap").split())
-    assert "100 ns inside a node and 300 ns between nodes: assumed, as the described wires have it" in text
+    assert "100 ns inside a node and 300 ns between nodes: assumed, as for the wires that this book describes" in text
     assert "the logs hold no all_to_all or scatter: give one, since in rings and trees every step waits for an arrival" in text
     assert {gap.source for gap in given.gaps.values()} == {"given"}
     assert "500 ns between nodes, as given with --gap." in " ".join(given.part("gap").split())

@@ -259,7 +259,7 @@ def test_one_rank_is_told_so_and_one_node_has_no_network(opened):
     page = opened("alone")
     assert page.is_disabled("#nodes-0") and "1 node" in page.inner_text("output[for=nodes-0]")
     place(page, "cards", "1 card")
-    assert "nobody to talk to" in page.inner_text(".said")
+    assert "no other rank to talk to" in page.inner_text(".said")
 
 
 def test_each_collective_has_its_own_drawings(opened):

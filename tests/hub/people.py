@@ -255,7 +255,7 @@ def left_by(hub):
 
 
 def received(line):
-    """The next message of a kernel's websocket, of which the server's pings are none: they would keep us waiting for ever."""
+    """The next message of a kernel's websocket, of which the server's pings are none: they would keep us waiting forever."""
     until = time.monotonic() + line.gettimeout()
     while True:
         kind, frame = line.recv_data_frame(control_frame=True)

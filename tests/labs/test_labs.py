@@ -248,7 +248,7 @@ def test_what_cannot_travel_is_named(opened):
         "deadlock-clinic", "steps = (1 for _ in range(9999))", SHIFT.replace("    got =", "    next(steps)\n    got =", 1)
     )
     assert re.search(
-        r"shift uses something that cannot be taken along to the ranks \(.*generator.*\): make it inside",
+        r"shift uses something that cannot be sent to the ranks \(.*generator.*\): make it inside",
         complaint(lab, "shift"),
     )
 

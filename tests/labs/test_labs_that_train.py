@@ -29,7 +29,7 @@ def test_what_is_returned_by_name_is_told_by_name():
     assert said == "has as loss [2.00003] and should have [2]"  # as many decimals as tell them apart
     large = torch.tensor([1000.0, 1e-3], dtype=torch.float64)
     said, _ = difference(large + 5e-5, large)  # little beside the largest, though not beside the other
-    assert "right to six digits alone" in said
+    assert "right to only six digits" in said
     for lacking in {}, None, [1], {"loss": torch.tensor(2.0)}:
         said, place = difference(lacking, wanted)
         assert said.startswith("has as ") and "and should have" in said and place is None
@@ -69,7 +69,7 @@ def test_a_harness_stands_around_the_learners_function():
 
 def test_a_sentence_of_a_harness_is_told_as_it_stands():
     found = judge("overlapped", lambda *given: 3, EXERCISES["overlapped"])
-    assert found.fault.endswith("a step: it returned int, and a function without arguments was wanted: the one that waits")
+    assert found.fault.endswith("a step: it returned int: return a function without arguments, the one that waits")
 
 
 def test_a_training_is_drawn_in_time_without_the_messages_of_its_collectives():

@@ -46,7 +46,7 @@ def test_fewer_gpus_than_ranks_means_gloo_and_a_line_that_says_so():
 def test_ranks_share_gpus_when_asked_to():
     backend, devices, remark = place({"a": 4}, {"a": 2}, share_gpus=True)
     assert (backend, devices) == ("nccl", ["cuda:0", "cuda:1", "cuda:0", "cuda:1"])
-    assert "times say nothing of a network" in remark
+    assert "times say nothing about a network" in remark
 
 
 def test_sharing_changes_nothing_without_a_gpu_or_with_enough():

@@ -554,7 +554,7 @@ def failing(dist):
 
 
 def test_what_goes_wrong_beside_a_rank_is_told_where_it_waits():
-    ranks = Processes(4)  # of its own: on some of them the collective waits for ever, and all that come behind it
+    ranks = Processes(4)  # of its own: on some of them the collective waits forever, and all that come behind it
     try:
         said = ranks.call(failing)
     finally:

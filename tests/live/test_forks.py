@@ -109,7 +109,9 @@ def test_why_no_process_could_be_forked_is_told():
         asker.close()
 
 
-@pytest.mark.parametrize("seconds, said", [(0.5, ""), (600, "what others are forked from must have one thread, and has 2")])
+@pytest.mark.parametrize(
+    "seconds, said", [(0.5, ""), (600, "the process that others are forked from must have one thread, and has 2")]
+)
 def test_a_thread_that_is_about_to_end_is_waited_for_and_another_is_refused(seconds, said):
     program = "import threading, time\nfrom ringtree.live.processes import forks\n"
     program += f"threading.Thread(target=time.sleep, args=({seconds},), daemon=True).start()\nforks.load()"

@@ -389,7 +389,7 @@ def test_a_second_interrupt_ends_the_asking(notebook):
     answer = notebook.answer(request)
     notebook.run("diagnosis.WAKE_UPS = kept")
     assert answer.error == "RanksStuck"
-    assert "rank 3 could not say where it is: it was not given the time to answer" in answer.message
+    assert "rank 3 could not say where it is: it got no time to answer" in answer.message
     assert notebook.run("%px rank").text == "".join(f"[rank {i}] {i}\n" for i in range(4))
 
 

@@ -108,7 +108,7 @@ def test_who_waits_is_told_when_the_reason_changes(tmp_path, monkeypatch, progra
     assert told == [
         "Slurm's job 7 is in the queue: waiting until enough is free. Slurm expects it to start at 03:04 on 2030-01-02. "
         "Interrupt the kernel to take it out.",
-        "Slurm's job 7 is in the queue: waiting behind others who asked before. Interrupt the kernel to take it out.",
+        "Slurm's job 7 is in the queue: waiting behind earlier requests. Interrupt the kernel to take it out.",
     ]
 
 
@@ -167,7 +167,7 @@ def test_srun_tells_which_ranks_died_and_how(programs, job):
 
 
 def test_reasons_are_said_in_words():
-    assert slurm_words.reason("ReqNodeNotAvail, UnavailableNodes:n1") == "what it needs is being looked after"
+    assert slurm_words.reason("ReqNodeNotAvail, UnavailableNodes:n1") == "what it needs is under maintenance"
     assert slurm_words.reason("(QOSMaxJobsPerUserLimit)") == "(QOSMaxJobsPerUserLimit)"
 
 

@@ -139,7 +139,7 @@ def test_without_a_process_to_fork_from_kernels_and_ranks_start_as_always_and_wh
     (tmp_path / "sitecustomize.py").write_text(SECOND_THREAD)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.delenv(warm.ADDRESS)
-    said = "what others are forked from must have one thread, and has 2"
+    said = "the process that others are forked from must have one thread, and has 2"
     with warm.kernels():
         with kernel() as live:
             assert live.run("import ringtree\nprint(6 * 7)").text == "42\n"

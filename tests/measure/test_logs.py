@@ -106,7 +106,7 @@ def test_a_log_that_ends_in_the_middle_gives_the_rows_so_far_and_says_so():
         with pytest.warns(UserWarning) as told:
             table = logs.read(text)
         said = " ".join(str(each.message) for each in told)
-        assert "the log ends in the middle" in said and ("line 16 cut off: what stands before is taken" in said) == (rows == 5)
+        assert "the log ends in the middle" in said and ("line 16 cut off: the rows before are taken" in said) == (rows == 5)
         assert len(table) == rows and "rows so far" in table.attrs["truncated"]
         assert "ends in the middle" in measure.table_text(table)
 
@@ -122,7 +122,7 @@ def test_a_line_that_cannot_be_read_is_named():
     lines = new_log().splitlines()
     at = next(i for i, line in enumerate(lines) if line.strip().startswith(str(1 << 20)))
     lines[at] = "     1048576        262144     float     sum"
-    with pytest.warns(UserWarning, match=f"line {at + 1} could not be read and left out"):
+    with pytest.warns(UserWarning, match=f"line {at + 1} could not be read and were left out"):
         table = logs.read("\n".join(lines) + "\n")
     assert table["size"].tolist() == [8, 8, 1 << 24, 1 << 24]
 
@@ -247,8 +247,8 @@ def test_an_osu_line_that_is_cut_off_is_left_out():
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("hello\nworld\n", "nothing that can be read: expected output of nccl-tests"),
-        ("\n", "nothing that can be read"),
+        ("hello\nworld\n", "cannot be read: expected output of nccl-tests"),
+        ("\n", "cannot be read"),
         (new_log(rows=[], foot=False), "the head of an nccl-tests table and no row"),
         (new_log().replace(micro(8), "nan", 1), "the time is 'nan', which is not a finite number"),
         (new_log().replace(micro(8), "inf", 1), "the time is 'inf'"),
@@ -256,9 +256,9 @@ def test_an_osu_line_that_is_cut_off_is_left_out():
         (osu().replace(micro(8), "nan"), "line 4: the time is 'nan'"),
         (
             "# OSU MPI Bandwidth Test v7.5\n# Size      Bandwidth (MB/s)\n1    0.9\n",
-            "Bandwidth test, which is no time of one operation",
+            "Bandwidth test, which does not time a single operation",
         ),
-        ("{\n", "begins like JSON and is none"),
+        ("{\n", "begins like JSON and is not"),
         ('{"a":\n 1}', "is JSON of something else"),
         ("# ringtree.measure\nsize,time\n8,nan\n", "line 3: the time is missing or not finite"),
         ("# ringtree.measure\nsize,time\nx,1\n", "line 3: size is 'x', which is not possible"),
@@ -285,7 +285,7 @@ def test_a_path_is_read_and_a_missing_one_is_named(tmp_path):
     with pytest.raises(UsageError, match="nowhere.log' cannot be read .No such file"):
         logs.read(tmp_path / "nowhere.log")
     (tmp_path / "binary.log").write_bytes(bytes(range(256)))
-    with pytest.raises(UsageError, match="'binary.log' is nothing that can be read"):
+    with pytest.raises(UsageError, match="'binary.log' cannot be read"):
         logs.read(tmp_path / "binary.log")
     with pytest.raises(UsageError, match="ranks=0"):
         logs.read(path, ranks=0)

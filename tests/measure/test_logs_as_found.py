@@ -197,7 +197,7 @@ def test_before_2020_shards_were_counted_without_ones_own():
     apart = f"{size / time / 1e3 * 0.75:.2f}"
     row = f"{size:>12} {size // 16:>12}   float   {time:.1f}   {apart}   {apart}  0e+00   {time:.1f}   {apart}   {apart}  0e+00"
     text = rooted_less_log().splitlines()
-    with pytest.warns(UserWarning, match="its algbw is not size / time, and is worked out anew"):
+    with pytest.warns(UserWarning, match="its algbw is not size / time, and is computed again"):
         table = logs.read("\n".join([*text[:-2], row, row, row, *text[-2:]]) + "\n")
     large = table[table["size"] == size]
     assert large["algbw"].tolist() == pytest.approx([size / 400e-6] * 6)
@@ -421,7 +421,7 @@ def test_what_measure_prints_is_read_back():
 
 def test_processes_that_print_into_each_other_without_a_prefix_cannot_be_told_apart():
     both = "".join(f"{one}\n{other}\n" for one, other in zip(new_log().splitlines(), new_log().splitlines()))
-    with pytest.raises(UsageError, match="several processes printed into each other from line .*: build them with MPI=1"):
+    with pytest.raises(UsageError, match="from line .* several processes printed into each other, .*: build it with MPI=1"):
         logs.read(both)
 
 

@@ -109,7 +109,7 @@ def test_some_rows_that_are_wrong_do_not_change_the_ranks():
 
 def test_bandwidths_that_no_number_of_ranks_gives_are_told():
     text = log_of(16).replace("all_reduce_perf", "all_gather_perf")
-    with pytest.warns(UserWarning, match="its busbw over algbw is one that all_gather has on no number of ranks"):
+    with pytest.warns(UserWarning, match="its busbw / algbw is one that all_gather does not have on any number of ranks"):
         assert logs.read(text).attrs["ranks"] == 16
 
 

@@ -193,7 +193,7 @@ def test_no_option_of_nccl_tests_is_unknown():
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
-        (["-f", "1"], "-f 1: sizes would not grow, give a factor of 2 or more, or steps of equal size with -i"),
+        (["-f", "1"], "-f 1: sizes would not grow: give a factor of 2 or more, or steps of equal size with -i"),
         (["-f", "x"], "argument -f/--step-factor/--stepfactor: invalid int value: 'x'"),
         (["-i", "0"], "-i 0: give a step of 1 byte or more"),
         (["-i", "8", "-f", "2"], "-i and -f were given: give one of them"),

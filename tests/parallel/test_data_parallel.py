@@ -128,7 +128,9 @@ def left_out(dist):
 
 
 def test_a_parameter_without_a_gradient_is_told():
-    assert set(shared(4).call(left_out)) == {"a bucket was never filled: a parameter has got no gradient in this backward pass"}
+    assert set(shared(4).call(left_out)) == {
+        "a bucket was never filled: a parameter has received no gradient in this backward pass"
+    }
 
 
 def accumulated(dist):

@@ -277,7 +277,9 @@ def left_out(dist):
 
 
 def test_a_parameter_without_a_gradient_is_told():
-    assert set(shared(4).call(left_out)) == {"a parameter has got no gradient in this backward pass: its unit was never sent"}
+    assert set(shared(4).call(left_out)) == {
+        "a parameter has received no gradient in this backward pass: its unit was never sent"
+    }
 
 
 # -- torch's own -----------------------------------------------------------------

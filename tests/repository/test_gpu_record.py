@@ -98,7 +98,10 @@ def test_a_dry_run_goes_through_every_part_and_says_where_it_was(dry):
         assert (told["kind"], told["backend"], told["gpus"], told["shared"]) == ("dry run", "gloo", [], False)
         assert told["command"] == 'make gpu-record ARGS="--notebooks small.ipynb --dry"', "and no folder of this machine"
         assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00", told["date"])
-        with pytest.raises(UsageError, match=f"{name}.csv is of kind 'dry run', not measured on a GPU: delete it"):
+        with pytest.raises(
+            UsageError,
+            match=f"{name}.csv has the kind 'dry run', which is not measured on a GPU: it is not a recording, so delete it",
+        ):
             recording(name, dry.folder)
 
 
@@ -483,7 +486,7 @@ def test_the_pairing_programs_are_shown_a_line_each_and_fit_on_a_page():
     assert told["two tags, received in the other order"] == ["wrong data"] * 3
     assert told["two groups in two orders, used before"] == ["ends or in barrier", "ends", "ends"]
     assert told["4 numbers sent, 2 received"] == ["at the read", "at the read", "-"]
-    assert "Messages of 64 MiB, 15 cases: the same, where they were run." in lines
+    assert "Messages of 64 MiB, 15 cases: the same for the programs that were run." in lines
 
 
 def test_a_long_message_that_came_out_otherwise_is_told(tmp_path):

@@ -103,7 +103,7 @@ def test_a_call_in_a_thread_of_the_programs_own_is_told_with_its_line(program, a
     assert re.fullmatch(f"{who} calls the simulator in a thread that it has started itself", first)
     assert "# here]: on a virtual clock a rank has one thread" in rest
     assert capfd.readouterr().err == ""
-    assert ringtree.compute(0.0, work=lambda: "done") == "done"  # a thread that hangs for ever takes nothing with it
+    assert ringtree.compute(0.0, work=lambda: "done") == "done"  # a thread that hangs forever takes nothing with it
 
 
 @pytest.mark.parametrize("autograd", [False, True], ids=["", "autograd"])

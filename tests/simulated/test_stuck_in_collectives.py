@@ -151,7 +151,7 @@ def test_a_deadlock_names_the_collective_and_the_programs_line(program, rules):
     assert isinstance(problem, Deadlock)
     for words in REPORTS[program]:
         assert re.search(words, str(problem)), str(problem)
-    assert ("this run is by Gloo's rules. NCCL's allow less at once" in str(problem)) is (rules == "nccl")
+    assert ("this run follows Gloo's rules. NCCL's allow less at once" in str(problem)) is (rules == "nccl")
     read = read_report(str(problem))
     assert {wait.rank for wait in read.waits} == set(problem.waits)
     assert all(problem.waits[wait.rank] in wait.others for wait in read.waits)

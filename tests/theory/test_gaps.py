@@ -60,9 +60,9 @@ def test_between_nodes_a_card_carries_the_messages_of_its_ranks(cards):
     ("samples", "why"),
     [
         (data.samples("v100_n1_p4", "v100_n2_p8", "v100_n4_p16"), "in rings and trees every step waits for an arrival"),
-        (logs(groups=(4, 8)), "measured on 4 and 8 ranks alone"),
+        (logs(groups=(4, 8)), "measured on 4 and 8 ranks only"),
         (logs("bruck_all_to_all"), "do not tell the gap from 0"),
-        (logs() + [{**row, "nodes": 2} for row in logs()], "which are two wires"),
+        (logs() + [{**row, "nodes": 2} for row in logs()], "so they measure two different wires"),
         ([{**row, "time": row["time"] * (9 if row["ranks"] == 8 else 1)} for row in logs()], "changed its algorithm"),
         ([{"size": 8}], "samples without a column collective, time, ranks"),
     ],

@@ -247,7 +247,7 @@ GOOD = {"collective": "all_reduce", "ranks": 4, "size": SIZES, "time": 1e-6 * SI
         ({"time": ["quick"] * len(SIZES)}, "a sample's time is 'quick'"),
         ({"size": -SIZES}, "a sample's size is"),
         ({"ranks": 0}, "a sample's ranks is"),
-        ({"ranks": 1}, "1 rank, which has nobody"),
+        ({"ranks": 1}, "1 rank, which has no other rank"),
         ({"nodes": 3}, "not a multiple of its nodes"),
         ({"size": SIZES[::-1]}, "sizes out of order: 67108864 bytes comes after"),
         ({"size": [8] * len(SIZES)}, "sizes out of order: 8 bytes comes after"),

@@ -211,7 +211,7 @@ WRONG = {
             .replace("more * n], (rank + count)", "more * n], (rank - count)")
             .replace("got, (rank - count)", "got, (rank + count)")
             .replace("flip(0).roll(rank + 1, 0)", "roll(rank, 0)"),
-            "on 4 ranks, .*rank . sent 3 ranks to the right: 1, 2, 4, … ranks were wanted",
+            "on 4 ranks, .*rank . sent 3 ranks to the right: send 1, 2, 4, … ranks to the right",
         ),
         "off by one in the distance": (
             BRUCK.replace("(rank + count) % size", "(rank + count + 1) % size").replace(

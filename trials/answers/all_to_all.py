@@ -217,7 +217,7 @@ WRONG = {
         ),
         "every token to its first expert alone": (
             EXPERTS.replace("torch.cat([experts[:, 0], experts[:, 1]])", "torch.cat([experts[:, 0], experts[:, 0]])"),
-            r"on 2 ranks, 2 tokens each: rank 0 returned .*: its token . is \d, and wanted is 0.\d+ · \d+ · \d by rank . and 0.\d+ · \d+ · \d by rank ",
+            r"on 2 ranks, 2 tokens each: rank 0 returned .*: its token . is \d and should be 0.\d+ · \d+ · \d by rank . and 0.\d+ · \d+ · \d by rank ",
         ),
         "the weights the wrong way round": (
             EXPERTS.replace("weights[:, 0]", "weights[:, 2 - 1]", 1).replace(

@@ -357,13 +357,13 @@ WRONG = {
             OVERLAPPED.replace(
                 "for each in bucket])\n            under_way", "for each in bucket]).float()\n            under_way"
             ),
-            "right to six digits alone",
+            "right to only six digits",
         ),
         "a barrier at the end": (
             OVERLAPPED.replace("        begin()\n\n    for", "        begin()\n        dist.barrier()\n\n    for"),
             "Not yet (within the target|at the bound): .*from the first start to the last end",
         ),
-        "nothing to finish": (OVERLAPPED.replace("    return finish", ""), "a function without arguments was wanted"),
+        "nothing to finish": (OVERLAPPED.replace("    return finish", ""), "return a function without arguments"),
         "takes the gradients away": (
             OVERLAPPED.replace("        begin()\n\n    for", "        begin()\n        parameters[0].grad = None\n\n    for"),
             "layer 0 has no gradient any more after step 1",
@@ -437,9 +437,9 @@ WRONG = {
             FAIR.replace(
                 "losses.sum() * dist.get_world_size() / count", "float(losses.detach().sum() * dist.get_world_size() / count)"
             ),
-            "it returned float, and a tensor with one number was wanted",
+            "it returned float: return the loss, a tensor with one number",
         ),
-        "all losses": (FAIR.replace("losses.sum()", "losses"), "a tensor with one number was wanted"),
+        "all losses": (FAIR.replace("losses.sum()", "losses"), "return the loss, a tensor with one number"),
         "only with rows": (
             FAIR.replace(
                 "    dist.all_reduce(count)", "    if not len(losses):\n        return losses.sum()\n    dist.all_reduce(count)"

@@ -89,7 +89,7 @@ def average(gradient, dist):
 
 WRONG = {
     "shift": {
-        "catches everything, for ever": (
+        "catches everything, forever": (
             "def shift(x, dist):\n    while True:\n        try:\n            x = x + 1\n        except:\n            pass",
             "had not ended",
         ),
@@ -128,7 +128,7 @@ def shift(x, dist):
     rank, size = dist.get_rank(), dist.get_world_size()
     return torch.tensor([10.0 * ((rank - 1) % size) + i for i in range(len(x))])
 """,
-            "the numbers are right, but rank 0 sent nothing: one message, to rank 1, was wanted",
+            "the numbers are right, but rank 0 sent nothing: send one message, to rank 1",
         ),
         "nobody waits": (BATCH.replace("work.wait()", "pass"), r"rank 0 never waited for its isend to rank 1"),
         "isend, then a blocking recv": (
@@ -163,7 +163,7 @@ def shift(x, dist):
         work.wait()
     return got
 """,
-            "rank 0 sent 2 messages.*one message, to rank 1, was wanted",
+            "rank 0 sent 2 messages.*send one message, to rank 1",
         ),
         "nothing is returned": (
             BATCH.replace("return got", ""),
@@ -321,7 +321,7 @@ def average(gradient, dist):
         work.wait()
     return got
 """,
-            "rank 0 sent 1 message: one for each of its 2 blocks, to rank 1, was wanted",
+            "rank 0 sent 1 message: send one for each of its 2 blocks, to rank 1",
         ),
         "the first block alone": (
             ONE_BATCH.replace("in blocks]", "in blocks[:1]]").replace("in got]", "in got[:1]]"),

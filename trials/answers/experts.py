@@ -210,7 +210,7 @@ WRONG = {
         ),
         "counts as fractions": (
             ROUTE.replace("minlength=ranks)", "minlength=ranks).float()"),
-            "a tensor or a list of whole numbers was wanted",
+            "return a tensor or a list of whole numbers",
         ),
         "the counts alone": ("def route(chosen, ranks, each):\n    return [1]", "return two things"),
         "nothing": ("def route(chosen, ranks, each):\n    pass", "return two things"),
@@ -265,7 +265,7 @@ WRONG = {
             EXCHANGE.replace(
                 "return Exchange.apply(rows, gets, sends, dist)\n", "return Exchange.apply(rows, gets, sends, dist).flatten()\n"
             ),
-            r"of shape \(\d+,\), and one of shape \(rows, tokens, width\) was wanted",
+            r"of shape \(\d+,\): return one of shape \(rows, tokens, width\)",
         ),
         "for rows that are one vector": (
             EXCHANGE.replace("*rows.shape[1:]", "rows.shape[1]"),
@@ -318,7 +318,7 @@ WRONG = {
         "writes on what it was given": (writing_on_what_it_was_given(KEEP, "keep"), "has changed what it was given"),
         "each rank for itself": (
             KEEP.replace("while distance < size", "while False"),
-            r"rank 1 returned .*its token 1 wants expert 0, which takes 2 and was wanted by 2 tokens before",
+            r"rank 1 returned .*its token 1 wants expert 0, which takes 2, and 2 tokens before it want the same",
         ),
         "each rank its share": (
             KEEP.replace("while distance < size", "while False").replace(
@@ -471,7 +471,7 @@ def keep(chosen, experts, capacity, dist):
         ),
         "flat": (
             LAYER.replace("unsqueeze(1))", "unsqueeze(1)).flatten()"),
-            r"of shape \(\d+,\), and one of shape \(rows, width\) was wanted",
+            r"of shape \(\d+,\): return one of shape \(rows, width\)",
         ),
         "the built-in has no gradient": (PLAIN + LAYER[len(EXCHANGE) :], "no gradient flows|has as gradient of the"),
         "all tokens to all": (

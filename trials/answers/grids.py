@@ -209,7 +209,7 @@ WRONG = {
         ),
         "only the group of rank 0": (
             STEPS.replace("for first in firsts]", "for first in firsts[:1]]"),
-            "is in 0 groups, and every rank is in one",
+            "is in 0 groups, and every rank should be in exactly one",
         ),
         "too many firsts": (STEPS.replace(" if rank // step % length == 0", ""), "is in 2 groups"),
         "in another order": (
@@ -275,7 +275,7 @@ WRONG = {
         "not in one piece": (HALO.replace("edge.contiguous()", "edge"), "contiguous"),
         "a step too far in a row": (
             HALO.replace("and 0 <= to[1] < columns", "").replace("and 0 <= source[1] < columns", ""),
-            "wants to receive from rank -1|are no neighbors",
+            "wants to receive from rank -1|are not neighbors",
         ),
         "no waiting": (HALO.replace("work.wait()", "pass"), "may not have arrived|wait"),
         "only to the right and below": (
@@ -294,7 +294,7 @@ WRONG = {
                 "    def swap",
                 "    if size > 1 and rank < 2:\n        for work in dist.batch_isend_irecv([dist.P2POp(dist.isend, x[0].contiguous(), 1 - rank), dist.P2POp(dist.irecv, torch.empty_like(x[0].contiguous()), 1 - rank)]):\n            work.wait()\n    def swap",
             ),
-            "rank 0 sent rank 1 2 messages: one was wanted|are no neighbors",
+            "rank 0 sent rank 1 2 messages: send one|are not neighbors",
         ),
         "corners too": (HALO.replace("    return out", "    out[0, 0] = out[0, 1]\n    return out"), "rank . returned"),
         "one direction after the other": (HALO, "Not yet at the bound: on 2 ranks, .*2 rounds, where 1 is enough"),
@@ -343,7 +343,7 @@ def other""",
                 "    def swap",
                 "    if rows == columns == 2:\n        for work in dist.batch_isend_irecv([dist.P2POp(dist.isend, x.new_empty(0), 3 - rank), dist.P2POp(dist.irecv, x.new_empty(0), 3 - rank)]):\n            work.wait()\n    def swap",
             ),
-            "ranks 0 and 3 are no neighbors on a grid of 2 columns, and there was a message between them",
+            "ranks 0 and 3 are not neighbors on a grid of 2 columns, and there was a message between them",
         ),
     },
     "grid_all_reduce": {

@@ -180,7 +180,7 @@ def partings(records):
         ),
         "numbers without groups": (
             PARTINGS.replace("return found", "return list(found.values())"),
-            "a dict was wanted, from the name of a group to a number",
+            "return a dict from the name of a group to a number",
         ),
         "the number as text": (
             PARTINGS.replace("found[group] = number", "found[group] = str(number)"),
@@ -224,7 +224,7 @@ def partings(records):
         ),
         "another length, so a size": (
             said(5, 2, 4, "size"),
-            "record 5: the cause is not 'size', which is that a rank gives another number of elements than the others ever",
+            "record 5: the cause is not 'size': that would mean that a rank gives another number of elements than the others ever",
         ),
         "the network": (said(5, 2, 5, "network"), "record 5: the cause is not 'network'"),
         "a cause in words of one's own": (
@@ -271,9 +271,9 @@ def came_last(calls):
 def came_last(calls):
     return [sum(left - came for came, left in rank) for rank in calls]
 """,
-            "a list of 2 whole numbers was wanted, one a rank",
+            "return a list of 2 whole numbers, one for each rank",
         ),
-        "only the name": (LATE.replace("return late", "return late.index(max(late))"), "a list of 2 whole numbers was wanted"),
+        "only the name": (LATE.replace("return late", "return late.index(max(late))"), "return a list of 2 whole numbers"),
         "everyone below a quarter of a second": (
             """
 def came_last(calls):

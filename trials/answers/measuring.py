@@ -83,7 +83,7 @@ WRONG = {
             LOOP.replace("max(world.from_all_ranks(world.clock() - start))", "world.clock() - start"),
             "That is what rank 0 saw",
         ),
-        "the mean": (LOOP.replace("statistics.median", "statistics.mean"), "The median of the calls is wanted"),
+        "the mean": (LOOP.replace("statistics.median", "statistics.mean"), "Take the median of the calls"),
         "the first call in the mean of few": (
             LOOP
             .replace("range(5)", "range(0)")
@@ -97,7 +97,7 @@ WRONG = {
         ),
         "the mean of the ranks": (
             LOOP.replace("max(world", "statistics.mean(world"),
-            "Of what the four ranks saw that is not the most",
+            "That is not the most that the four ranks saw",
         ),
         "in microseconds": (LOOP.replace("return ", "return 1e6 * "), "right in another unit: return seconds"),
         "the host's own clock": (
@@ -105,7 +105,7 @@ WRONG = {
             r"No call was between two looks at world.clock\(\)",
         ),
         "one call": (LOOP.replace("range(40)", "range(1)").replace("range(5)", "range(2)"), "made 3 calls"),
-        "nothing": ("def seconds_a_call(world):\n    world.call()", "returned None, and a number of seconds is wanted"),
+        "nothing": ("def seconds_a_call(world):\n    world.call()", "returned None: return a number of seconds"),
         "the fastest": (LOOP.replace("statistics.median", "0.9 * min"), "says .* where the median call"),
     },
     "is_it_faster": {
@@ -159,6 +159,6 @@ WRONG = {
         "in GB/s": (BUSBW.replace("return ", "return 1e-9 * "), "the right rate in another unit"),
         "reduce as a ring": (BUSBW.replace(', "reduce": 1', ""), "reduce, each of 4 ranks .*0.75 times that"),
         "in bits": (BUSBW.replace("size / seconds", "8 * size / seconds"), "8 times that"),
-        "text": ("def busbw(collective, passed, p, seconds):\n    return '5 GB/s'", "a number of bytes a second is wanted"),
+        "text": ("def busbw(collective, passed, p, seconds):\n    return '5 GB/s'", "return a number of bytes a second"),
     },
 }

@@ -234,11 +234,11 @@ WRONG = {
         ),
         "the barrier that others are in": (
             said(2, 3, "barrier", "circle"),
-            "report 2: .*should be the call in which it is, .* and is not 'barrier'",
+            "report 2: .*should be the call that it is in or never reached, .* and is not 'barrier'",
         ),
         "two groups taken for a circle of messages": (
             said(3, 1, "all_reduce", "circle"),
-            "report 3: the cause is not 'circle', which is that ranks that are in a plain send",
+            "report 3: the cause is not 'circle': that would mean that ranks that are in a plain send",
         ),
         "a message taken for a rank that left": (
             said(4, 1, "all_reduce", "stayed away"),
@@ -256,7 +256,7 @@ WRONG = {
     "first_difference": {
         "calls of other groups too": (
             LONGEST.replace(" if {a, b} <= set(call[0])", ""),
-            "ranks 0 and 2, each with its own group: it returned .* agree: None was wanted",
+            "ranks 0 and 2, each with its own group: it returned .* agree: return None",
         ),
         "to the end of the shorter list": (
             LONGEST.replace("itertools.zip_longest", "zip"),
@@ -303,7 +303,7 @@ def first_difference(calls, a, b):
         ),
         "only yes or no": (
             LONGEST.replace("return place, mine, theirs", "return True"),
-            "it returned True, and ranks 0 and 1 differ: three things",
+            "it returned True, and ranks 0 and 1 differ: return three things",
         ),
     },
     "agree": {

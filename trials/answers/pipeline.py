@@ -359,7 +359,7 @@ WRONG = {
     "cut": {
         "as many layers each": (
             EVEN,
-            "Not yet within the target: layers of .* ms in . stages: with .* the slowest stage takes . ms, and . ms can be had",
+            "Not yet within the target: layers of .* ms in . stages: with .* the slowest stage takes . ms, and . ms are possible",
         ),
         "an even share": (GREEDY, "Not yet (within the target|at the bound): .*the slowest stage takes"),
         "nearly": (NEARLY, "Not yet at the bound: .*the slowest stage takes"),
@@ -400,7 +400,7 @@ WRONG = {
         ),
         "one at a time": (
             ONE_BY_ONE,
-            "Not yet at the bound: 2 ranks, 2 micro-batches: the step takes as long as 12 forward passes, and 9 can be had",
+            "Not yet at the bound: 2 ranks, 2 micro-batches: the step takes as long as 12 forward passes, and 9 are possible",
         ),
         "one ahead too few": (
             ORDERS.replace("size - 1 - rank", "max(0, size - 2 - rank)"),
@@ -410,7 +410,7 @@ WRONG = {
         "all alike": (ORDERS.replace("size - 1 - rank", "size - 1"), "Not yet within the target: .*rank 1 holds"),
         "with the ranks counted from behind": (
             ORDERS.replace("size - 1 - rank", "rank"),
-            "rank 0 and rank 1 do not get on|Not yet within the target",
+            "rank 0 and rank 1 do not fit together|Not yet within the target",
         ),
         "few micro-batches forgotten": (
             ORDERS.replace("min(size - 1 - rank, count)", "size - 1 - rank"),
@@ -421,7 +421,7 @@ WRONG = {
                 """[f"B{i}" for i in range(count - ahead, count)]""",
                 """[f"B{i}" for i in reversed(range(count - ahead, count))]""",
             ),
-            "do not get on|Not yet at the bound",
+            "do not fit together|Not yet at the bound",
         ),
         "each rank with an order of its own": (
             """
@@ -429,7 +429,7 @@ def orders(size, count):
     forward = [f"F{i}" for i in range(count)]
     return [forward + [f"B{i}" for i in range(count)][:: 1 if rank % 2 else -1] for rank in range(size)]
 """,
-            "Not yet|do not get on",
+            "Not yet|do not fit together",
         ),
         "the last rank backwards": (
             GPIPE.replace(
@@ -451,7 +451,7 @@ def orders(size, count):
     good[1] = ["F1", "B1", "F0", "B0"] + good[1][4:]
     return good
 """,
-            "rank 0 and rank 1 do not get on: each waits for what the other has further back in its list",
+            "rank 0 and rank 1 do not fit together: each waits for an action that comes later in the other.s list",
         ),
         "of one rank alone": (
             "def orders(size, count):\n    return [f'F{i}' for i in range(count)] + [f'B{i}' for i in range(count)]",
@@ -633,7 +633,7 @@ def train_step(stage, count, inputs, loss_of, like, dist):
     losses = pipeline.step(rounds, {rank: stage}, size, inputs if rank == 0 else [None] * count, loss_of, like, dist)
     return sum(losses) / count if losses else None
 """,
-            "here you are to write it yourself",
+            "here you write it yourself",
         ),
         "the time taken away": (
             STEP.replace("def train_step", "def with_time")

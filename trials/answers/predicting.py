@@ -64,13 +64,13 @@ WRONG = {
             "Not yet within the target: .*wide",
         ),
         "the prediction alone": (INTERVAL.replace("1.9 * off.std()", "0.0"), "holds 0 %|holds 0%"),
-        "one standard deviation": (INTERVAL.replace("1.9 *", "0.9 *"), "are wanted of an interval of 90 %"),
+        "one standard deviation": (INTERVAL.replace("1.9 *", "0.9 *"), "and an interval of 90 % should hold"),
         "as wide as it may be, always": (
             INTERVAL.replace("1.9 * off.std()", "0.999 * np.log(2) / 2"),
             "scatter by 3%.*high is 2 times low in the middle, where 1.4",
         ),
         "wide enough for anything": (INTERVAL.replace("1.9 * off.std()", "1.0"), "is wide"),
-        "a fifth, always": (INTERVAL.replace("1.9 * off.std()", "0.13"), "are wanted of an interval|is wide"),
+        "a fifth, always": (INTERVAL.replace("1.9 * off.std()", "0.13"), "an interval of 90 % should hold|is wide"),
         "fitted to the whole call": (INTERVAL.replace("n / p * beta", "n * beta"), "holds"),
         "low above high": (
             INTERVAL.replace("np.exp(-spread), model(p, n) * np.exp(spread)", "np.exp(spread), model(p, n) * np.exp(-spread)"),

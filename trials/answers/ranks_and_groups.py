@@ -160,7 +160,7 @@ WRONG = {
                 "    return wide",
                 "    if rank == 0 and size > 1:\n        dist.send(x[:1], 1)\n    if rank == 1:\n        dist.recv(x[:1].clone(), 0)\n    return wide",
             ),
-            "rank 0 sent rank 1 2 messages: one was wanted",
+            "rank 0 sent rank 1 2 messages: send one",
         ),
         "to a stranger": (
             EDGES.replace(

@@ -264,7 +264,7 @@ WRONG = {
             RINGS.replace("x.clone()\n    all", "x.float().clone()\n    all").replace(
                 "return total", "return total.to(x.dtype)"
             ),
-            "have they been a float32",
+            "were they float32",
         ),
         "the mean": (
             RINGS.replace("return total", "return total / dist.get_world_size()"),

@@ -117,7 +117,7 @@ WRONG = {
         ),
         "asks cost_of": (
             "from ringtree import cost_of\ndef choose(size, nbytes, machine):\n    return min(['ring_all_reduce', 'mst_all_reduce'], key=lambda name: cost_of(name, size, nbytes, machine).time)",
-            "it calls cost_of or simulate or textbook_time: here you are to do without",
+            "it calls cost_of or simulate or textbook_time: here you have to do without",
         ),
         "a function and no name": (
             "from ringtree.algorithms import ring_all_reduce\ndef choose(size, nbytes, machine):\n    return ring_all_reduce",

@@ -243,7 +243,7 @@ WRONG = {
         "nothing": ("def shares(samples, seconds):\n    pass", "should return a list of .* whole numbers"),
         "less than none": (
             "def shares(samples, seconds):\n    return [-1] + [samples + 1] + [0] * (len(seconds) - 2)",
-            "less than none|should return a list",
+            "give 0 or more|should return a list",
         ),
     },
     "scatter_list": {

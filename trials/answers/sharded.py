@@ -240,7 +240,7 @@ WRONG = {
                 "flat = torch.cat([each.flatten() for each in tensors])",
                 "flat = torch.cat([each.flatten() for each in tensors]).float().to(tensors[0].dtype)",
             ),
-            "right to six digits alone",
+            "right to only six digits",
         ),
         "only the first step": (
             ZERO1.replace(
@@ -264,7 +264,7 @@ WRONG = {
             ),
             "without a gradient: put it into its .grad.",
         ),
-        "nothing to step": (ZERO1.replace("    return step", ""), "a function without arguments was wanted"),
+        "nothing to step": (ZERO1.replace("    return step", ""), "return a function without arguments"),
         "rank 0 is left out": (
             ZERO1.replace("        adam.step()", "        if not rank:\n            return\n        adam.step()"),
             "all ranks of a group must call the same",
@@ -327,7 +327,7 @@ WRONG = {
             CLIP.replace("shard.square()", "shard.float().square()").replace(
                 "squares.sqrt()", "squares.sqrt().to(shard.dtype)"
             ),
-            "right to six digits alone|returned numbers",
+            "right to only six digits|returned numbers",
         ),
         "as a float32": (
             CLIP.replace(

@@ -243,7 +243,7 @@ WRONG = {
         "not waited for": (LINEAR.replace("(total)", "(total, async_op=True)"), "which may still be running"),
         "in float32": (
             LINEAR.replace("return total", "return total.float()"),
-            "have they been a float32 on the way|float32 and was",
+            "were they float32 on the way|float32 and was",
         ),
         "the bias in place": (
             LINEAR.replace("return total + bias", "return bias.add_(total[0])"),
@@ -350,14 +350,14 @@ def linear(x, weight, bias, dist):
                 "return Leave.apply(F.linear(hidden, down), dist) + bias",
                 "return [Leave.apply(F.linear(hidden, down), dist) + bias]",
             ),
-            "it returned list, and a tensor was wanted",
+            "it returned list: return a tensor",
         ),
         "another dtype": (
             WHOLE
             .replace("dist) + bias", "dist).float() + bias")
             .replace("F.linear(Enter.apply(x, dist), up, up_bias)", "F.linear(Enter.apply(x, dist), up, up_bias).float()")
             .replace("F.linear(hidden, down)", "F.linear(hidden, down.float())"),
-            "right to six digits alone",
+            "right to only six digits",
         ),
         "whole tensors round the ring": (BY_MESSAGES, "Not yet within the target: .*through the busier port"),
         "everything to everybody": (
@@ -489,7 +489,7 @@ def linear(x, weight, bias, dist):
             POSITIONS.replace(
                 "    return Scatter", "    hidden, down = hidden.float(), down.float()\n    return Scatter"
             ).replace("dist) + bias", "dist).to(x.dtype) + bias"),
-            "right to six digits alone",
+            "right to only six digits",
         ),
         "state between calls": (
             POSITIONS.replace("def by_positions", "kept = {}\ndef by_positions").replace(
@@ -533,7 +533,7 @@ def linear(x, weight, bias, dist):
             ),
             "no gradient flows",
         ),
-        "a number": (LOSS.replace("- target).mean()", "- target).mean().item()"), "it returned float, and a tensor was wanted"),
+        "a number": (LOSS.replace("- target).mean()", "- target).mean().item()"), "it returned float: return a tensor"),
         "a loss for each token": (LOSS.replace("- target).mean()", "- target)"), "it returned a tensor of shape"),
         "the gradient of the target alone": (
             LOSS.replace("powers = (scores -", "powers = (scores.detach() -"),

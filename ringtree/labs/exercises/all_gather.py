@@ -67,7 +67,7 @@ RING_LEVELS = (
     ),
 )
 RING_HINTS = (
-    "In the first step a rank has only its own shard to send. What has it new in the second step, that the next rank has not?",
+    "In the first step a rank has only its own shard to send. What does it have in the second step that the next rank does not have?",
     "Count places in the order: `at = order.index(rank)`. You send to the rank at place at + 1 and receive from the one at place "
     "at − 1. Whose shard comes in step s?",
     "Make room for all, `whole = shard.new_empty(size * len(shard))`, and `shards = whole.view(size, -1)`; put your own into "
@@ -93,7 +93,9 @@ def by_powers_to_the_right(run):
     for each in run.trace:
         far = (each.dst - each.src) % size
         if far & (far - 1):
-            return f"the numbers are right, but rank {each.src} sent {far} ranks to the right: 1, 2, 4, … ranks were wanted"
+            return (
+                f"the numbers are right, but rank {each.src} sent {far} ranks to the right: send 1, 2, 4, … ranks to the right"
+            )
     return None
 
 
@@ -114,7 +116,7 @@ BRUCK_HINTS = (
     "Have your own first, then those of rank − 1, rank − 2, … In the round in which you have d shards, send them to rank + d and "
     "receive the next d from rank − d. In the last round only p − d are missing.",
     "count, have = 1, shard; while count < size: more = min(count, size − count); send have[: more * len(shard)] to "
-    "(rank + count) % size, receive as much from (rank − count) % size, and put it behind. At the end the shard at place i is "
+    "(rank + count) % size, receive as much from (rank − count) % size, and put it after what you have. At the end the shard at place i is "
     "that of rank − i: lay each where it belongs.",
 )
 

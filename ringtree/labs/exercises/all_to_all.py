@@ -84,8 +84,8 @@ TRANSPOSE_HINTS = (
     "Which numbers of yours does rank j need? Those in its columns, `x[:, j * wide : (j + 1) * wide]`. Where do they belong in "
     "its answer?",
     "A message needs one piece of memory: send `x[:, …].contiguous()`. In step s = 1 … p − 1 rank r sends to rank r + s, modulo "
-    "p, and receives from rank r − s: then no two ranks send to one.",
-    "What comes from rank i is a block of `high × wide`; its transposed one, `block.T`, belongs into the columns `i * high` to "
+    "p, and receives from rank r − s: then no two ranks send to the same rank.",
+    "What comes from rank i is a block of `high × wide`; its transposed one, `block.T`, belongs in the columns `i * high` to "
     "`(i + 1) * high` of your answer, a tensor of `wide × size · high`. Your own block goes there without a message.",
 )
 
@@ -182,7 +182,7 @@ def what_is_wanted(run, rank, token):
         f"{weight:g} · {run.case.given[expert][3]:g} · {value:g} by rank {expert}"
         for weight, expert in zip(weights[token].tolist(), experts[token].tolist())
     ]
-    return f"its token {token} is {value:g}, and wanted is {' and '.join(parts)}"
+    return f"its token {token} is {value:g} and should be {' and '.join(parts)}"
 
 
 def _there_and_back(extra):

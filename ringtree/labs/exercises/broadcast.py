@@ -38,7 +38,7 @@ def _of_its_own(run):
     for rank, answer in enumerate(run.outputs):
         given = run.kept[rank][0]
         if given.numel() and answer.untyped_storage().data_ptr() == given.untyped_storage().data_ptr():
-            return f"the numbers are right, but rank {rank} returned its `x`: a tensor of its own was wanted"
+            return f"the numbers are right, but rank {rank} returned its `x`: return a tensor of its own"
     return None
 
 
@@ -87,7 +87,7 @@ DOWN_LEVELS = (
             limits.rounds(lambda case: rounds_below(0, case.size)),
             limits.messages(lambda case: case.size - 1),
         ),
-        "In this tree nobody can have it sooner: each rank sends on what it has at once, to the rank with more below it first.",
+        "In this tree no rank can have it sooner: each rank passes on what it has at once, first to the rank with more ranks below it.",
     ),
 )
 DOWN_HINTS = (
@@ -145,9 +145,9 @@ TREE_LEVELS = (
 )
 TREE_HINTS = (
     "After the first round two members have it, then four, then eight. In each round every member that has it tells one that "
-    "has not. Who tells whom, so that all agree without asking?",
-    "Count places in the list: `place = members.index(rank)`. In the round of distance 1, 2, 4, … place i, if it has it, "
-    "sends to place i + distance, where there is such a place.",
+    "does not. Who tells whom, so that all agree without asking?",
+    "Count places in the list: `place = members.index(rank)`. In the round of distance 1, 2, 4, … each place i that has the "
+    "numbers sends to place i + distance, if there is such a place.",
     "`if place < distance and place + distance < len(members)`: send `got` to `members[place + distance]`. "
     "`elif distance <= place < 2 * distance`: receive it from `members[place - distance]`. A rank outside of the list does neither.",
 )
@@ -192,7 +192,7 @@ def _too_slow(nbytes, ranks, link, best, most):
         if not is_whole(answer):
             return f"it returned {kind(answer)} and should return a whole number of chunks."
         if answer < 1:
-            return f"{answer} chunks are none: give 1 or more."
+            return f"{answer} chunks are not possible: give 1 or more."
         if answer > max(1, nbytes):
             return f"{_count(answer)} are more chunks than bytes."
         least = _chain_time(best, nbytes, ranks, link)
@@ -213,8 +213,8 @@ CHUNKS_HINTS = (
     "which one falls?",
     "kα grows, (p − 2)·n/k·β falls. The sum is least where both are equal: k² = (p − 2)·nβ/α. But k is a whole number, at "
     "least 1, and a chunk has at least one byte.",
-    "k* = sqrt((p − 2)·n·β/α), or n where α is 0 (and 1 where p is 2). Take of the two whole numbers beside it the one with the "
-    "shorter time, which is not always the nearer one, and keep it between 1 and max(1, n).",
+    "k* = sqrt((p − 2)·n·β/α), or n where α is 0 (and 1 where p is 2). Of the two whole numbers beside it take the one with "
+    "the shorter time, which is not always the nearer one, and keep it between 1 and max(1, n).",
 )
 
 
@@ -252,7 +252,7 @@ CHAIN_HINTS = (
     "The chain begins at the root and goes right, round the end, to the rank on the root's left, which sends to nobody. While a "
     "rank sends on one chunk, the next should come in.",
     "In step s a rank receives chunk s from its left and sends chunk s − 1 to its right, both in one batch. k chunks take k + 1 "
-    "such steps. The root receives nothing, and who stands left of the root sends nothing.",
+    "such steps. The root receives nothing, and the rank on its left sends nothing.",
     "k = best_chunks(x.nbytes, size, 1e-6, 1 / 5e9), where size > 1; `parts = got.tensor_split(k)`. Leave out an empty batch.",
 )
 

@@ -100,7 +100,7 @@ BUCKET_LEVELS = (
     Level(
         "at the bound",
         (limits.rounds(lambda case: 2 * (case.size - 1) * len(bytes_of_buckets(*case.given[0]))),),
-        "As few buckets as can be: each ends where the next gradient has no room, and a bucket that ends earlier leaves more for "
+        "As few buckets as possible: each ends where the next gradient has no room, and a bucket that ends earlier leaves more for "
         "those behind it.",
     ),
 )
@@ -263,7 +263,7 @@ OVERLAP_HINTS = (
     "Cut the parameters into buckets, as before. For each bucket count how many gradients are still missing. A hook, "
     "`parameter.register_post_accumulate_grad_hook(filled)`, is called as filled(parameter) when a gradient has been added.",
     "The hook that brings a bucket's missing gradients to 0 starts `dist.all_reduce(flat, async_op=True)` and keeps the work. "
-    "With `parts` backward passes each gradient comes so many times, and only the last counts. `finish` waits for each work, "
+    "With `parts` backward passes each gradient comes `parts` times, and only the last counts. `finish` waits for each work, "
     "writes the means to the parameters' `grad`, and sets the counts back.",
     "The k-th all-reduce must be of the same bucket on every rank. So number the buckets, and let `sent` be how many you have "
     "started: `while sent < len(buckets) and missing[sent] == 0:` start bucket `sent`. A full bucket waits until those before "
@@ -330,7 +330,7 @@ UNEVEN_HINTS = (
     "Everybody's rows must count alike: 1 over the number of all rows. That number is the sum of the ranks' counts. And the "
     "gradients will be divided by the number of ranks afterwards, so undo that here.",
     "`count = torch.tensor([len(losses)], device=losses.device)`, `dist.all_reduce(count)`, then return `losses.sum() * size / "
-    "count`. The sum of no losses is 0; their mean is nan, and so is then what all ranks have together.",
+    "count`. The sum of no losses is 0; their mean is nan, and then the total of all ranks is nan too.",
 )
 
 

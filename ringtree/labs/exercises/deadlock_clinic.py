@@ -27,7 +27,7 @@ def _one_way(run, step, count, wanted):
             sent = count_text(len(peers), "message") if peers else "nothing"
             if set(peers) - {to}:
                 sent += f", to {name_ranks(sorted(set(peers)))}"
-            return f"the numbers are right, but rank {rank} sent {sent}: {wanted}, to rank {to}, was wanted"
+            return f"the numbers are right, but rank {rank} sent {sent}: send {wanted}, to rank {to}"
     return None
 
 

@@ -56,7 +56,7 @@ def _wrong_route(answer, chosen, ranks, each):
     order, sends = (one.tolist() if isinstance(one, torch.Tensor) else one for one in answer)
     for name, numbers in ("order", order), ("counts", sends):
         if not isinstance(numbers, list | tuple) or not all(map(is_whole, numbers)):
-            return f"its {name} are {short(numbers)}: a tensor or a list of whole numbers was wanted."
+            return f"its {name} are {short(numbers)}: return a tensor or a list of whole numbers."
     wanted = sorted(range(len(chosen)), key=lambda token: chosen[token])
     if sorted(order) != list(range(len(chosen))):
         return f"its order is {short(order)}: it should have the place of each of the {count_text(len(chosen), 'token')} once."
@@ -186,7 +186,7 @@ def who_came_before(run, rank, token):
     chosen, _, capacity = run.case.given[rank]
     expert = chosen[token].item()
     before = sum(int((each == expert).sum()) for each, *_ in run.case.given[:rank]) + int((chosen[:token] == expert).sum())
-    return f"its token {token} wants expert {expert}, which takes {capacity} and was wanted by {count_text(before, 'token')} before"
+    return f"its token {token} wants expert {expert}, which takes {capacity}, and {count_text(before, 'token')} before it {'wants' if before == 1 else 'want'} the same"
 
 
 def _steps(case):
@@ -266,7 +266,7 @@ LAYER_LEVELS = (
 )
 LAYER_HINTS = (
     "First forget about ranks: which rows go out, in which order? `token, choice = kept.nonzero(as_tuple=True)` are the kept ones. Sort "
-    "them by `chosen[token, choice]`, and remember which token each row is of.",
+    "them by `chosen[token, choice]`, and remember to which token each row belongs.",
     "Exchange the counts by the plain call, which needs no gradient, then `tokens[token]` by your `exchange`. What the expert makes of "
     "the rows that came goes back by `exchange` with the lists swapped. The rest is arithmetic that autograd knows.",
     "`back * weights[token, choice].unsqueeze(1)` are the weighted rows, in sorted order. `torch.zeros_like(tokens).index_add(0, token, "

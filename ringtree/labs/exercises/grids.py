@@ -45,7 +45,7 @@ def _wrong_groups(answer, wanted):
         return "a group should hold ranks, whole numbers"
     for rank in range(size):
         if (count := ranks.count(rank)) != 1:
-            return f"rank {rank} is in {count} groups, and every rank is in one"
+            return f"rank {rank} is in {count} groups, and every rank should be in exactly one"
     if strange := [rank for rank in ranks if not 0 <= rank < size]:
         return f"there is no rank {strange[0]}: the ranks are 0 to {size - 1}"
     found = {rank: group for group in answer for rank in group}
@@ -53,7 +53,7 @@ def _wrong_groups(answer, wanted):
         if list(found[group[0]]) != group:
             return f"rank {group[0]} is in the group {list(found[group[0]])}, and should be in {group}, in this order"
     if (order := [group[0] for group in answer]) != [group[0] for group in wanted]:
-        return f"the groups begin with ranks {order}: sort them by their first rank, for every rank must make them in one order"
+        return f"the groups begin with ranks {order}: sort them by their first rank, because every rank must make them in one order"
     return None
 
 
@@ -180,12 +180,12 @@ def _one_message_a_side(run):
     }
     sent = [(each.src, each.dst) for each in run.trace]
     for pair in sorted({tuple(sorted(each)) for each in sent} - sides):
-        strangers = f"ranks {pair[0]} and {pair[1]} are no neighbors on a grid of {columns} columns"
+        strangers = f"ranks {pair[0]} and {pair[1]} are not neighbors on a grid of {columns} columns"
         return f"{strangers}, and there was a message between them"
     for one, other in sorted(sides):
         for src, dst in ((one, other), (other, one)):
             if (count := sent.count((src, dst))) != 1:
-                return f"the numbers are right, but rank {src} sent rank {dst} {count_text(count, 'message')}: one was wanted"
+                return f"the numbers are right, but rank {src} sent rank {dst} {count_text(count, 'message')}: send one"
     for each in run.trace:
         edge = high if abs(each.src - each.dst) == 1 and columns > 1 else wide
         if (
@@ -209,7 +209,7 @@ HALO_HINTS = (
     "rank + 1. Which of them does a rank at an edge of the grid not have?",
     "A column of a tensor does not lie in one piece of memory, and a message must: send x[:, 0].contiguous(), receive into a "
     "tensor of its own, and copy that into the border after the wait.",
-    "Put all sends and receives into one list, for those neighbors that there are, and the list into one "
+    "Put all sends and receives into one list, for each neighbor that exists, and the list into one "
     "batch_isend_irecv. For few rounds let all ranks hand them over in the same order of directions: what goes right is received "
     "from the left.",
 )

@@ -32,7 +32,7 @@ def _entries(calls, first=1, group="0"):
 
 def _wrong_partings(answer, wanted):
     if not isinstance(answer, dict):
-        return f"it returned {short(answer)}: a dict was wanted, from the name of a group to a number"
+        return f"it returned {short(answer)}: return a dict from the name of a group to a number"
     for group in sorted({*wanted, *answer}, key=str):
         if group not in wanted:
             return f"it says that group {group!r} parts at collective {short(answer[group])}; there its ranks agree"
@@ -71,8 +71,8 @@ def parting_questions():
 
 
 PARTING_HINTS = (
-    "Sort the entries first: group → rank → number → entry. Ranks that have no entry of a group are not in it.",
-    "Of a group, begin with the largest of the ranks' first numbers, since before that somebody has forgotten; end with the "
+    "Sort the entries first: group → rank → number → entry. Ranks that have no entry for a group are not in it.",
+    "For each group, begin with the largest of the ranks' first numbers, because before it some rank has forgotten; end with the "
     "largest of their last ones. A rank that has no entry of a number there has not called it.",
     "`found = [numbers.get(n) for numbers in ranks.values()]`: they part where one is None, where the pairs (operation, elements) "
     "are not all the same, or where one is not `done`. The first such n is the group's; go on to the next group.",
@@ -138,9 +138,7 @@ def _misread(answer, is_right):
     if not isinstance(cause, str) or cause not in CAUSES:
         return f"the third of the three should be one of {', '.join(map(repr, CAUSES))}"
     if not is_right(cause):
-        return (
-            f"the cause is not {cause!r}, which is that {CAUSES[cause]}. What had the ranks called before, and in what order?"
-        )
+        return f"the cause is not {cause!r}: that would mean that {CAUSES[cause]}. What had the ranks called before, and in what order?"
     if not is_right(cause, int(rank)):
         return f"it is {cause!r}, but not on rank {rank}: which rank is not like the others?"
     if not is_right(cause, int(rank), int(place)):
@@ -161,9 +159,9 @@ def _record_question(number, records, is_right, says, level):
 
 
 RECORD_HINTS = (
-    "Your `partings` gives the number. Then look who is not like the others there, and at what this rank has called before.",
+    "Your `partings` gives the number. Then look which rank differs from the others there, and what it has called before.",
     "A step calls two averages and a log; after each second step all save, with a barrier. So count on each rank how many averages "
-    "there are between two saves, and whether the others have ever called what the odd one calls.",
+    "there are between two saves, and whether the others have ever called what the odd rank calls.",
     "1: how many steps has each rank made before its second save? 2: which ranks have ever saved? 3: who else gives 8? 4: is rank 3 "
     "in a call at all? 5: rank 2 gives 6 where the others give 4; and what do they give next?",
     "For the target the causes may stay in your table. The number comes from `partings`, and the rank is the one whose call "
@@ -176,9 +174,11 @@ RECORD_HINTS = (
 
 def _wrong_late(answer, wanted):
     if not isinstance(answer, list | tuple) or len(answer) != len(wanted) or not all(map(is_whole, answer)):
-        return f"it returned {short(answer)}: a list of {len(wanted)} whole numbers was wanted, one a rank"
+        return f"it returned {short(answer)}: return a list of {len(wanted)} whole numbers, one for each rank"
     if sum(answer) != sum(wanted):
-        return f"it counts {sum(answer)} times in all, and there were {sum(wanted)} collectives, each with one who came last"
+        return (
+            f"it counts {sum(answer)} times in all, and there were {sum(wanted)} collectives, each with one rank that came last"
+        )
     for rank, (said, truth) in enumerate(zip(answer, wanted)):
         if said != truth:
             return f"it says that rank {rank} came last {said} times; it did {truth} times"
@@ -215,8 +215,8 @@ def late_questions():
 
 
 LATE_HINTS = (
-    "All leave a collective at nearly one moment. So who came last is who was in it for the shortest time, and that a rank can tell "
-    "by its own clock.",
+    "All leave a collective at nearly one moment. So the rank that came last was in it for the shortest time, and each rank "
+    "can measure that by its own clock.",
     "For collective k, `waits = [left - came for came, left in (rank[k] for rank in calls)]`; the least of them came last.",
     "Count them: `late[waits.index(min(waits))] += 1`, for each k.",
 )
@@ -259,10 +259,10 @@ MEAN_LEVELS = (
     ),
 )
 MEAN_HINTS = (
-    "The sum over all ranks of the totals, divided by the sum over all ranks of the rows. Everybody takes part, also who has none.",
+    "The sum over all ranks of the totals, divided by the sum over all ranks of the rows. Every rank takes part, even one that has none.",
     "Two all-reduces do it. One will, if the number of rows travels as one more number of the same tensor.",
     "`both = torch.cat([total, total.new_tensor([rows])])`, all-reduce it, and return `both[:-1] / both[-1].clamp(min=1)`: where nobody "
-    "has rows the sum is zeros, and zeros they stay.",
+    "has rows the sum is zeros, and stays zeros.",
 )
 
 

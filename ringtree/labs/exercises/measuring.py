@@ -92,7 +92,7 @@ def loop_questions():
 
 def _off(answer, world):
     if not is_number(answer):
-        return f"returned {answer!r}, and a number of seconds is wanted."
+        return f"returned {answer!r}: return a number of seconds."
     if world.calls < 10:
         return f"made {world.calls} calls: from so few a median says nothing, make 10 or more."
     right = (world._call * 1.02 + world.HOST) * world._slowest
@@ -118,14 +118,14 @@ def _cause(ratio, world):
     if "late" in world._seen:
         return "Somebody came late: line the ranks up before each call, and look at the clock for each."
     if ratio < 1:
-        whom = "Of what the four ranks saw that is not the most" if world._asked else "That is what rank 0 saw"
+        whom = "That is not the most that the four ranks saw" if world._asked else "That is what rank 0 saw"
         return f"{whom}: the call is over when the slowest rank is."
-    return "The median of the calls is wanted: the first, and one in twelve that met a busy machine, spoil a mean."
+    return "Take the median of the calls: the first call, and the one in twelve that meets a busy machine, spoil a mean."
 
 
 LOOP_HINTS = (
     "Six things are wrong in the loop: what it counts beside the call, when it stops the clock, which calls it counts, what it "
-    "makes of them, whom it asks, and whether the others had come.",
+    "makes of them, whom it asks, and whether the others had arrived.",
     "Before the clock starts: a barrier, each time. Before it stops: synchronize. A few calls before you count any. The "
     "median, not the mean. And nothing is printed between the two looks at the clock.",
     "times = []; for number in range(40): world.barrier(); start = world.clock(); world.call(); world.synchronize(); "
@@ -184,8 +184,8 @@ VERDICT_HINTS = (
     "Two medians always differ. The question is whether they differ by more than either of them is uncertain.",
     "`median_interval(times)` of the chapter gives (low, high), in which the true median lies with 95 %. For fewer than six "
     "times there is none.",
-    "Faster: the new interval's high is below the old one's low. Slower: the other way round. Else you cannot tell, and with "
-    "fewer than six times in either you cannot tell at all.",
+    "Faster: the new interval's high is below the old one's low. Slower: the other way round. Otherwise you cannot tell; and "
+    "with fewer than six times in either you can never tell.",
 )
 
 
@@ -214,7 +214,7 @@ def busbw_questions():
 
 def _rate(answer, wanted):
     if not is_number(answer):
-        return f"returned {answer!r}, and a number of bytes a second is wanted."
+        return f"returned {answer!r}: return a number of bytes a second."
     if math.isclose(answer, wanted, rel_tol=1e-6):
         return None
     ratio = answer / wanted

@@ -177,14 +177,14 @@ def _misread(answer, size, is_right):
     if not isinstance(said, str) or said not in CAUSES:
         return f"the third of the three should be one of {', '.join(map(repr, CAUSES))}"
     if not is_right(said):
-        return f"the cause is not {said!r}, which is that {CAUSES[said]}. What do those do who wait, and for whom?"
+        return f"the cause is not {said!r}: that would mean that {CAUSES[said]}. What are the waiting ranks doing, and for whom do they wait?"
     if not is_right(int(rank)):
-        way = "go from each rank to the one that it waits for, until the way ends or goes round"
+        way = "go from each rank to the one that it waits for, until the path ends or closes a circle"
         way = "the report names the two ranks that are in different calls" if said == "other collective" else way
         return f"it is {said!r}, but not on rank {rank}: {way}"
     if not isinstance(call, str) or not is_right((int(rank), call.rpartition(".")[2])):
-        asked = "the call in which it is, or to which it did not come, by its name in torch.distributed"
-        begins = f"it is {said!r}, and rank {rank} has to do with it"
+        asked = "the call that it is in or never reached, by its name in torch.distributed"
+        begins = f"it is {said!r}, and rank {rank} is involved"
         return f"{begins}; the second of the three should be {asked}, and is not {short(call)}"
     return None
 
@@ -204,9 +204,9 @@ def _report_question(number, size, is_right, filled=1.0, level=0):
 
 REPORT_HINTS = (
     "Each line says who waits, in which call, and for whom. Start at any rank and go to the one it waits for, from there to "
-    "the next. The way ends at a rank that has finished, or it goes round in a circle. The others only wait behind.",
-    "A circle in `send` and one in an all_reduce look alike; the calls tell them apart. Two ranks that wait for "
-    "each other in the same line, with a group in it, are in two different groups.",
+    "the next. The path ends at a rank that has finished, or it closes a circle. The others only wait behind.",
+    "A circle in `send` and one in an all_reduce look alike; the calls tell them apart. If two ranks wait for each other in "
+    "the same line, and the line names a group, they are in two different groups.",
     "1: who has finished? 2: which two are in the circle, and in what call? 3: the line says group=group. 4: rank 0 waits in "
     "a recv; where is the one that should send? 5: the report names two ranks and two calls: either will do.",
     "For the target the call and the cause may stay in your table. Find the rank in the text: `read_report(report)` of "
@@ -221,12 +221,14 @@ EVERYBODY, LEFT, RIGHT = (0, 1, 2, 3), (0, 1), (2, 3)
 
 def _wrong_difference(answer, a, b, wanted):
     if wanted is None:
-        return None if answer is None else f"it returned {short(answer)}, and ranks {a} and {b} agree: None was wanted"
+        return None if answer is None else f"it returned {short(answer)}, and ranks {a} and {b} agree: return None"
     if not isinstance(answer, tuple | list) or len(answer) != 3:
-        return f"it returned {short(answer)}, and ranks {a} and {b} differ: three things were wanted, a place and the two calls"
+        return f"it returned {short(answer)}, and ranks {a} and {b} differ: return three things, a place and the two calls"
     place, mine, theirs = answer
     if not is_whole(place) or place != wanted[0]:
-        where = f"among the calls in groups of both, ranks {a} and {b} first differ at place {wanted[0]} (from 0)"
+        where = (
+            f"among the calls in groups that have both of them, ranks {a} and {b} first differ at place {wanted[0]} (from 0)"
+        )
         return f"it says place {short(place)}: {where}"
     for rank, said, should in ((a, mine, wanted[1]), (b, theirs, wanted[2])):
         if not _same(said, should):

@@ -106,7 +106,7 @@ def _wrong_cut(milliseconds, size, within, answer):
         return f"returned {short(answer)}: a stage has one layer at least."
     took, least = slowest(milliseconds, answer), least_slowest(milliseconds, size)
     if within is not None and took > within * least:
-        return f"with {short(list(answer))} the slowest stage takes {took} ms, and {least} ms can be had."
+        return f"with {short(list(answer))} the slowest stage takes {took} ms, and {least} ms are possible."
     return None
 
 
@@ -115,8 +115,8 @@ CUT_HINTS = (
     "fill the stages?",
     "Take layers into a stage as long as the time is not exceeded, then begin the next one. Where that needs more stages than "
     "there are, the time was too short. Only sums of layers next to each other come into question as times.",
-    "Try all such sums from the smallest. And every stage needs a layer: begin the next stage too where just as many layers "
-    "are left as stages.",
+    "Try all such sums from the smallest. And every stage needs a layer, so also begin the next stage when there are only as "
+    "many layers left as stages.",
 )
 
 
@@ -153,14 +153,14 @@ def _wrong_orders(size, count, asks, answer):
     try:
         run = simulate(program, [Sketch(1)] * size, Link(0.0, 0.0))
     except Deadlock as problem:
-        return f"{_circle(problem)}: each waits for what the other has further back in its list."
+        return f"{_circle(problem)}: each waits for an action that comes later in the other's list."
     for rank, counts in enumerate(sketched.held(run.trace)):
         most, enough = max(number for _, number in counts), min(size - rank, count)
         if asks == "held" and most > enough:
             return f"rank {rank} holds {micro_batches(most)} at once, and {enough} will do."
     whole = (count + size - 1) * (FORWARD + BACKWARD)
     if asks == "time" and run.makespan > 1.001 * whole:
-        return f"the step takes as long as {run.makespan:g} forward passes, and {whole:g} can be had."
+        return f"the step takes as long as {run.makespan:g} forward passes, and {whole:g} are possible."
     return None
 
 
@@ -178,15 +178,16 @@ def _wrong_order(texts, count):
 
 def _circle(problem):
     ranks = sorted(problem.waits)
-    return f"rank {ranks[0]} and rank {problem.waits[ranks[0]]} do not get on"
+    return f"rank {ranks[0]} and rank {problem.waits[ranks[0]]} do not fit together"
 
 
 ORDER_HINTS = (
     "The last rank can go backward at once: F0 B0 F1 B1 … The rank before it must be one forward ahead, or the last rank "
     "would have nothing to do meanwhile.",
-    "Rank r has p − 1 − r ranks behind it. So many forwards it does first, then F and B in turn, and at the end the backwards "
+    "Rank r has p − 1 − r ranks behind it. It does that many forwards first, then F and B in turn, and at the end the "
+    "backwards "
     "that are left.",
-    "`ahead = min(size - 1 - rank, count)`. With few micro-batches there may be none left for the middle.",
+    "`ahead = min(size - 1 - rank, count)`. With few micro-batches the middle part may be empty.",
 )
 
 
@@ -221,7 +222,7 @@ def one_forward_one_backward(run):
         if most > wanted:
             return (
                 f"the numbers are right, but rank {rank} had {most} micro-batches under way at once, and must keep the inputs "
-                f"of all of them: one forward, one backward needs {wanted}"
+                f"of all of them: the schedule one forward, one backward needs {wanted}"
             )
         if most < wanted:
             return (
@@ -314,7 +315,7 @@ STEP_LEVELS = (
     Level(
         "at the bound",
         (Limit("micro-batches more than p − r on a rank", _too_many, lambda case: 0), _time(1.001)),
-        "With fewer than p − r under way rank r would stand idle before its first one is back, since so many are in the hands of the "
+        "With fewer than p − r under way rank r would stand idle before its first one is back, since that many are in the hands of the "
         "ranks behind it. The time is that of the chapter's 1F1B: m + p − 1 turns, with a message each way in every turn.",
     ),
 )

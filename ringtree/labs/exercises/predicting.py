@@ -93,7 +93,7 @@ def _interval(answer, hidden, held, width):
     share = sum(low <= seconds <= high for (low, high), (_, _, seconds) in zip(answer, hidden)) / len(hidden)
     wide = sorted(high / low for low, high in answer)[len(answer) // 2]
     if share < held:
-        return f"holds {share:.0%} of what was measured there, and {held:.0%} or more are wanted of an interval of 90 %."
+        return f"holds {share:.0%} of what was measured there, and an interval of 90 % should hold {held:.0%} or more."
     if wide > width:
         return f"is wide: high is {wide:.3g} times low in the middle, where {width:g} times is enough."
     return None

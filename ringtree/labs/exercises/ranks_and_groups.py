@@ -96,9 +96,7 @@ def _one_number_a_side(run):
         neighbors = [other for other in (rank - 1, rank + 1) if 0 <= other < run.case.size]
         for other in neighbors:
             if (count := sum(each.dst == other for each in sent)) != 1:
-                return (
-                    f"the numbers are right, but rank {rank} sent rank {other} {count_text(count, 'message')}: one was wanted"
-                )
+                return f"the numbers are right, but rank {rank} sent rank {other} {count_text(count, 'message')}: send one"
     return None
 
 
@@ -111,7 +109,7 @@ EDGES_LEVELS = (
 )
 EDGES_HINTS = (
     "Which neighbor does rank 0 not have? Which does the last rank not have? For a neighbor that is not there, put nothing "
-    "into the list: its place stays zero.",
+    "into the list, and its place stays zero.",
     "A message goes into a tensor of its own memory, or into a piece of one: `wide[:1]` is the first place of `wide` and "
     "`wide[-1:]` the last. Both are pieces that you can receive into.",
     "Collect `dist.P2POp(dist.isend, x[-1:], rank + 1)` and `dist.P2POp(dist.irecv, wide[:1], rank - 1)`, then the two of the "

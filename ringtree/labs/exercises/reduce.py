@@ -122,7 +122,7 @@ ORDERED_LEVELS = (
             limits.rounds(lambda case: lower_bound("reduce", case.size).rounds),
             limits.messages(lambda case: case.size - 1),
         ),
-        "⌈lg p⌉ rounds: a result that hears of one more group in each round can at most double what it knows.",
+        "⌈lg p⌉ rounds: a partial sum merges with one other in each round, so it can at most double the ranks that it contains.",
     ),
 )
 ORDERED_HINTS = (
@@ -183,7 +183,7 @@ LONG_HINTS = (
     "the finished parts at the root.",
     "Swap halves with the place p/2 away, `place ^ width` with width = p/2: keep one half, and add to it what comes. Then swap "
     "quarters with the place p/4 away, and so on. After lg p swaps each place has one finished part.",
-    "The way back is the same in the other order, for width = 1, 2, 4, …: of each pair, who has `place & width` sends the "
+    "The way back is the same in the other order, for width = 1, 2, 4, …: of each pair, the place with `place & width` sends the "
     "`width` parts that it has and is done; the other receives those beside its own, and now has twice as many. Divide at the end.",
 )
 

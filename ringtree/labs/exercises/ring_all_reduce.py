@@ -78,12 +78,12 @@ ON_NODES = (
     Level(
         "at the bound",
         (limits.seconds("on these nodes", 1.02, "multi_ring_all_reduce", 4 * LARGE, lambda case: {"ranks_per_node": 2}),),
-        "As fast as two rings of n/2, each of which leaves every node through another card.",
+        "As fast as two rings of n/2, each of which leaves every node through a different card.",
     ),
 )
 NODES_HINTS = (
     "One ring leaves each node through one card. Two rings, each with one half of the vector, can use both. The ring to the "
-    "right, 0, 1, 2, 3, …, leaves every node at its odd rank. Which rank does your ring to the left leave a node from?",
+    "right, 0, 1, 2, 3, …, leaves every node at its odd rank. From which rank does your ring to the left leave a node?",
     "A ring to the left leaves every node at its even rank. So does a ring to the right in the order 1, 0, 3, 2, …. Take "
     "either as the second ring. Where p is odd or there is one node, one ring will do.",
     "Write a generator that walks one ring and yields, for each step, what to send to whom and what to receive from whom; "

@@ -157,12 +157,12 @@ def chooser_questions(machines=MACHINES):
 PARTS = 1.15, 1.01
 
 CHOOSER_HINTS = (
-    "Ask what the message says: it names the size, the ranks and the machine where most is lost. Draw up your own table: "
-    "cost_of(name, size, nbytes, machine).time for the names on one machine. (In a cell of its own; the chooser does without.)",
-    "On a link: recursive doubling for short vectors; for long ones Rabenseifner where p is a power of two, and else the "
+    "Read the check's message: it names the size, the ranks and the machine where most is lost. Draw up your own table: "
+    "cost_of(name, size, nbytes, machine).time for the names on one machine. (In a cell of its own; the chooser has to do without it.)",
+    "On a link: recursive doubling for short vectors; for long ones Rabenseifner where p is a power of two, otherwise the "
     "ring. Where is the border? Set two times equal as in the first exercise: it is a number times machine.half_size, not a "
     "number of bytes.",
-    "Recursive doubling up to about 2 n½. From there Rabenseifner, for powers of two always, else up to about "
+    "Recursive doubling up to about 2 n½. From there Rabenseifner, for powers of two always, otherwise up to about "
     "(p − 2 − ⌊lg p⌋) n½; beyond that the ring. On nodes (isinstance(machine, Machine)) the long vectors go to "
     "hierarchical_ring_all_reduce: from 1 MiB on, or, where p is a power of two, from 8.",
 )

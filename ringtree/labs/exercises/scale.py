@@ -147,7 +147,7 @@ def _layout(answer, model, cluster, gpus, least, most):
 LAYOUT_HINTS = (
     "There are only some hundred layouts that come out even. Try them all: tensor, pipeline and data whose product is the "
     "number of GPUs, and every number of microbatches that divides what a pipeline gets.",
-    "Leave out what has no room (`memory`), then take the one of which `step_seconds` says least.",
+    "Leave out what has no room (`memory`), then take the one with the fewest `step_seconds`.",
     "for tensor in divisors of gpus, for pipeline in divisors of the rest, data is what is left; sequences must be a multiple "
     "of data, and microbatches a divisor of sequences // data. `fits` says whether it comes out even.",
 )
@@ -195,9 +195,9 @@ def _room(answer, model, cluster, gpus, tensor):
 
 ROOM_HINTS = (
     "With pipeline=1 a layout is one number, tensor: data is gpus // tensor, and microbatches follows from data.",
-    "Go through tensor = 1, 2, 3, … up to gpus, and leave out what does not divide gpus. `fits` and `memory` say the rest.",
+    "Go through tensor = 1, 2, 3, … up to gpus, and skip each number that does not divide gpus. `fits` and `memory` say the rest.",
     "`layout = Layout(tensor, 1, gpus // tensor, model.sequences // (gpus // tensor))`: return the first that `fits` and whose "
-    "`memory` is at most cluster.memory. Behind the loop return None.",
+    "`memory` is at most cluster.memory. After the loop return None.",
 )
 
 
@@ -239,7 +239,7 @@ def _budget(answer, most, days):
 
 
 BUDGET_HINTS = (
-    "How many steps are so many tokens? One step has model.tokens of them.",
+    "How many steps are needed for `tokens` tokens? One step has model.tokens of them.",
     "For each number of GPUs take the best layout, by `choose`. Where none has room, go on with more GPUs.",
     "for gpus in 8, 16, 32, …: layout = choose(model, cluster, gpus); step_seconds × tokens / model.tokens / 86,400 is days.",
 )

@@ -31,7 +31,7 @@ def collect_case(size, root, length, numbers=drawn):
 
 COLLECT_HINTS = (
     "Every rank but the root sends its shard to the root. The root receives from each of them, into a tensor for each.",
-    "Until a message has come, a tensor means nothing: `torch.empty_like(shard)` makes room for one shard. The root's own shard "
+    "Until a message has arrived, a tensor means nothing: `torch.empty_like(shard)` makes room for one shard. The root's own shard "
     "needs no message.",
     "On the root: `rows = [shard if rank == root else torch.empty_like(shard) for rank in range(size)]`, then receive `rows[other]` "
     "from each `other`. `torch.cat(rows[::-1])` puts the last in front.",
@@ -71,7 +71,7 @@ def _too_long(samples, seconds, least, most):
         if not (isinstance(answer, list | tuple) and len(answer) == len(seconds) and all(map(is_whole, answer))):
             return f"it returned {short(answer)} and should return a list of {len(seconds)} whole numbers."
         if min(answer) < 0:
-            return f"rank {answer.index(min(answer))} gets {min(answer)} samples: that is less than none."
+            return f"rank {answer.index(min(answer))} gets {min(answer)} samples: give 0 or more."
         if sum(answer) != samples:
             return f"{short(answer)} are {sum(answer)} samples, and there are {samples}."
         took = max(count * each for count, each in zip(answer, seconds))

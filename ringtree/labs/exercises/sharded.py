@@ -109,13 +109,13 @@ ZERO1_LEVELS = (
     Level(
         "at the bound",
         (_state(lambda count, largest, size: -(-count // size)), limits.port_bytes(_shards)),
-        "Somebody must keep each number's state, so one rank has ⌈n/p⌉ of them at least. And as many bytes as an all-reduce: "
+        "Somebody must keep each number's state, so one rank has at least ⌈n/p⌉ of them. And as many bytes as an all-reduce: "
         "every other rank's part of a sum comes to the one that updates it, and what that has updated goes to every other rank.",
     ),
 )
 ZERO1_HINTS = (
-    "Think of one vector with all weights behind each other, and of rank r as the owner of its r-th part. What does the owner "
-    "need of the others, and what do they need of the owner?",
+    "Think of one vector with all weights one after another, and of rank r as the owner of its r-th part. What does the owner "
+    "need from the others, and what do they need from the owner?",
     "Pad the vector so that p divides its length. In `step`: the gradients into such a vector, `dist.reduce_scatter_single(mine, "
     "gradients)`, divide by p, put it into the shard's `grad`, `optimizer.step()`, `dist.all_gather_single(whole, shard)`, and "
     "write the parts of `whole` to the parameters, under `torch.no_grad()`.",
@@ -238,7 +238,7 @@ def _plan(answer, parameters, ranks, memory, activations, rows):
     if parts < 1 or rows % parts:
         return f"cuts {rows} rows into {parts} equal parts: give a number that divides them."
     if (needs := holds(stage, ranks, parameters, activations, parts)) > memory:
-        return f"returned {answer!r}, which needs {bytes_text(needs)} where {bytes_text(memory)} are."
+        return f"returned {answer!r}, which needs {bytes_text(needs)} and there are {bytes_text(memory)}."
     if tuple(answer) == wanted:
         return None
     ours, theirs = sends(*wanted), sends(*answer)

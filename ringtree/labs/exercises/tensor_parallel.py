@@ -132,11 +132,11 @@ WHOLE_LEVELS = (
     ),
 )
 WHOLE_HINTS = (
-    "Forward: columns, GELU, rows, all without a word between the ranks. What each has then is a part of every sum. The bias of "
+    "Forward: columns, GELU, rows, all without any message between the ranks. Each rank then has a part of every sum. The bias of "
     "down must be added once, not p times. Then ask for each of the five inputs: what does its gradient need from other ranks?",
     "Two `torch.autograd.Function`s. One returns x as it is, and all-reduces the gradient: put it before the "
     "first product. The other "
-    "all-reduces, and returns the gradient as it is: put it behind the second. Each needs `dist`: keep it as `ctx.dist`.",
+    "all-reduces, and returns the gradient as it is: put it after the second. Each needs `dist`: keep it as `ctx.dist`.",
     "`forward(ctx, x, dist)` of the second: `total = x.clone(); dist.all_reduce(total); return total`. In the "
     "`backward` of the first the "
     "same with `gradient.contiguous()`. A backward returns one value for each argument of forward: `return total, None`. All in "
@@ -183,7 +183,7 @@ POSITIONS_LEVELS = (
 )
 POSITIONS_HINTS = (
     "Take your answer to the first exercise. The norm needs its own positions alone. Before the first product all positions are "
-    "wanted: an all-gather; behind the second each rank wants the sums of its own: a reduce-scatter. What is the way back of "
+    "wanted: an all-gather; after the second each rank wants the sums of its own: a reduce-scatter. What is the way back of "
     "each? And which three gradients does a rank have from its own positions only?",
     "The way back of an all-gather is a reduce-scatter, and the other way round: a gathered position was used on all ranks. The "
     "gradients of scale, shift and bias are parts of sums. The function that returns its input as it is and all-reduces "

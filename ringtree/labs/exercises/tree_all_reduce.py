@@ -61,11 +61,11 @@ GIVEN_TREE_LEVELS = (
     ),
 )
 GIVEN_TREE_HINTS = (
-    "Which ranks hang below yours? Those whose entry in `parents` is your rank. A rank with none below it is a leaf.",
+    "Which ranks hang below yours? The ranks whose entry in `parents` is your rank. A rank with none below it is a leaf.",
     "Up: hear from all below you, one after the other, and add; then tell your parent. The root, whose entry is None, has the "
     "sum now. What is left to do for the others, and in which order?",
     "`for other in below: dist.recv(got, other); total += got`. If there is a parent: `dist.send(total, parent)`, then "
-    "`dist.recv(total, parent)`. At last `dist.send(total, other)` to each below you.",
+    "`dist.recv(total, parent)`. Finally `dist.send(total, other)` to each rank below you.",
 )
 
 
@@ -107,10 +107,10 @@ HALVING_LEVELS = (
 HALVING_HINTS = (
     "First the powers of two. Partners at distance p/2, p/4, … 1 swap halves and add; then they go the same way back and swap "
     "what is finished. Keep a list of (partner, what I kept, what I gave away), and walk it backwards.",
-    "Now the ranks that are too many for a power of two. Let each of them send its whole vector to a neighbor at the start, "
+    "Now the ranks beyond a power of two. Let each of them send its whole vector to a neighbor at the start, "
     "who adds it, works for both, and sends the result back at the end. That is within the target. (A message alone goes "
     "into a batch of one: NCCL's first batch waits for all ranks, and none may come to it late because of a plain send.)",
-    "At the bound nobody works for two: Bruck's reduce-scatter (chapter 9) and then Bruck's all-gather (chapter 8). With "
+    "At the bound no rank works for two: Bruck's reduce-scatter (chapter 9) and then Bruck's all-gather (chapter 8). With "
     "`places = chunks[rank:] + chunks[:rank]`, for distance 4, 2, 1: send places[distance : 2·distance] to rank + distance, "
     "and add what comes from rank − distance to the first places. Then for 1, 2, 4 the same messages the other way, copied.",
 )
@@ -250,10 +250,10 @@ TREE_LEVELS = (
 TREE_HINTS = (
     "A rank can receive chunk k + 1 from a child while it sends chunk k to its parent, if both are in one batch_isend_irecv. "
     "A leaf sends chunk 0 in step 0. When has a rank of height 1 the chunk 0 of both children added, and when one of height h?",
-    "Up is the way down with heights for depths: in step s a child of height h sends its parent chunk s − h. There are "
-    "`count` steps and one more for each of the greatest height. Put the messages of both trees into the step's batch.",
+    "Up is the way down with heights for depths: in step s a child of height h sends its parent chunk s − h. The number of "
+    "steps is `count` plus the greatest height. Put the messages of both trees into the step's batch.",
     "A parent receives into a tensor of its own, `got = torch.empty_like(piece)`, and adds it to the piece when the batch is "
-    "done. So keep the pairs (piece, got) of a step in a list, and add them up behind `batch(operations)`.",
+    "done. So keep the pairs (piece, got) of a step in a list, and add them up after `batch(operations)`.",
 )
 
 

@@ -140,7 +140,9 @@ def _wrong_split(answer, layout, calls):
     tensor, data = answer
     ranks = layout.tensor * layout.data
     if tensor * data != ranks:
-        return f"says tensor {tensor} × data {data}, and there are {count_text(ranks, 'rank')}: the last calls are of all."
+        return (
+            f"says tensor {tensor} × data {data}, and there are {count_text(ranks, 'rank')}: in the last calls all take part."
+        )
     carried = Counter()
     for group, nbytes in calls[:-2]:
         carried[group] += nbytes
@@ -150,7 +152,7 @@ def _wrong_split(answer, layout, calls):
 
 
 LOG_HINTS = (
-    "The two calls at the end, of 4 bytes, are the loss and a norm: all ranks have part in them. So you know how many there are. "
+    "The two calls at the end, of 4 bytes, are the loss and a norm: all ranks take part in them. So you know how many there are. "
     "Add up the bytes of the other calls, group by group: at most two groups remain.",
     "Sizes and numbers of calls tell little: a bucket may be larger or smaller than an activation, and groups may be numbered "
     "in any way. But you know what all gradients of a rank are together: 2 bytes for each parameter it has.",

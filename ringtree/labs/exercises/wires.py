@@ -136,7 +136,7 @@ def _are_none(answer, places):
         return f"returned {short(answer)}: return a list of rings, each a list of all ranks in their order round the ring."
     cards = len(set(places)) // len({node for node, _ in places})
     if len(answer) != cards:
-        return f"returned {count_text(len(answer), 'ring')}; a node has {count_text(cards, 'card')}: a ring for each is wanted."
+        return f"returned {count_text(len(answer), 'ring')}; a node has {count_text(cards, 'card')}: return one ring for each card."
     for number, ring in enumerate(answer):
         if not all(map(is_whole, ring)) or sorted(ring) != list(range(len(places))):
             return f"ring {number} is {short(list(ring))}: it should have each of the {count_text(len(places), 'rank')} once."

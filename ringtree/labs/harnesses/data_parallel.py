@@ -38,7 +38,7 @@ def overlapped(function, weights, rows, parts, nbytes, seconds, pairs, dist):
     parameters, found = list(net.parameters()), {}
     finish = function(list(parameters), nbytes, parts, dist)
     if not callable(finish):
-        complain(f"it returned {type(finish).__name__}, and a function without arguments was wanted: the one that waits")
+        complain(f"it returned {type(finish).__name__}: return a function without arguments, the one that waits")
     for step in range(1, STEPS + 1):
         for part in rows.chunk(parts):
             (forward(net, part, dist.get_rank() % 2 == 1, pairs).mean() / parts).backward()
@@ -74,7 +74,7 @@ def weighted(function, weight, rows, dist):
     net = layers([weight])
     loss = function(forward(net, rows), dist)
     if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
-        complain(f"it returned {type(loss).__name__}, and a tensor with one number was wanted: the loss")
+        complain(f"it returned {type(loss).__name__}: return the loss, a tensor with one number")
     if not loss.requires_grad:
         complain(
             "no gradient flows from what it returned to the losses: compute it from `losses`, not from numbers read from it"

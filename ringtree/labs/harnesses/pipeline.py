@@ -26,7 +26,7 @@ def step(function, weight, rows, wanted, count, forward, backward, dist):
     found = {"gradient": torch.zeros_like(weight) if net[0].weight.grad is None else net[0].weight.grad}
     if last:
         if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
-            complain(f"it returned {type(loss).__name__} on the last rank, and a tensor with one number was wanted: the loss")
+            complain(f"it returned {type(loss).__name__} on the last rank: return the loss, a tensor with one number")
         found["loss"] = loss.detach().reshape(())
     return found
 

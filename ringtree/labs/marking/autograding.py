@@ -36,7 +36,7 @@ MARKED = "RINGTREE_GRADING"  # in the environment of all that a grading kernel s
 class Restore(NbGraderPreprocessor):
     """Rebuild a submission from the release: what a cell is to nbgrader, a learner cannot change."""
 
-    release = Unicode("release", help="The folder, seen from the course's, with what learners were given.").tag(config=True)
+    release = Unicode("release", help="The folder with what learners were given, relative to the course's.").tag(config=True)
 
     def preprocess(self, nb, resources):
         told = resources["nbgrader"]
@@ -120,7 +120,7 @@ def _end(mark):
 class WriteMarks(NbGraderPreprocessor):
     """Put in the place of each graded cell's outputs what `python -m ringtree.labs mark` says, as nbgrader reads points."""
 
-    hidden = Unicode("hidden", help="The folder, seen from the course's, with the cases that only the teacher has.").tag(
+    hidden = Unicode("hidden", help="The folder with the cases that only the teacher has, relative to the course's.").tag(
         config=True
     )
     seconds = Float(300.0, help="For all exercises of a notebook.").tag(config=True)

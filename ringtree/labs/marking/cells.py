@@ -87,7 +87,7 @@ def run_cells(texts, seconds=A_CELL):
             with _alarm(left):
                 exec(compile(text, filename_of(number), "exec"), names)
         except TooLong:
-            wrong.append(f"cell {number} was left: it had not ended after {left:.0f} s")
+            wrong.append(f"cell {number} was stopped: it had not ended after {left:.0f} s")
         except BaseException as error:  # an exit, too, ends its cell alone
             wrong.append(f"cell {number} raised {type(error).__name__}: {error}"[:LENGTH])
     return names, wrong[:TOLD]

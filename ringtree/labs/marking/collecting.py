@@ -35,11 +35,15 @@ class CollectOwn(ExchangeCollect):
     """`nbgrader collect`, of what each learner has submitted as themselves: the assignment's notebooks, with their code."""
 
     most = Integer(10_000_000, help="Bytes that a notebook may have.").tag(config=True)
-    most_told = Integer(10, help="Of one learner's submissions that are not taken; the others are counted.").tag(config=True)
+    most_told = Integer(10, help="How many of one learner's rejected submissions are named; the others are counted.").tag(
+        config=True
+    )
 
     def start(self):
         if not _sees_all_users():
-            self.fail("Here all other users look the same, so whose a submission is cannot be told: on a hub `grade` collects.")
+            self.fail(
+                "Here all other users look the same, so the owner of a submission cannot be told: on a hub `grade` collects."
+            )
         with tempfile.TemporaryDirectory(prefix="ringtree-collect-") as folder:
             inbound = Path(self.coursedir.course_id, "inbound")
             Path(folder, inbound).mkdir(parents=True)

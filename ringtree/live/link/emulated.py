@@ -185,7 +185,7 @@ class EmulatedWork:
         self._error = None
 
     def wait(self, timeout=None) -> bool:
-        """Wait until the message has arrived. timeout: a timedelta, or None for ever."""
+        """Wait until the message has arrived. timeout: a timedelta, or None forever."""
         direction, peer = ("send", self.dst) if self.sends else ("recv", self.src)
         with wait_open(waiting("wait", direction, [peer])):
             done = self._done.wait(None if timeout is None else timeout.total_seconds())

@@ -70,7 +70,7 @@ class StreamWork:
         self._done.set()
 
     def wait(self, timeout=None) -> bool:
-        """Wait until the collective is done. timeout: a timedelta, or None for ever."""
+        """Wait until the collective is done. timeout: a timedelta, or None forever."""
         with works.wait_open(self.waiting):
             done = self._done.wait(None if timeout is None else timeout.total_seconds())
         if not done:

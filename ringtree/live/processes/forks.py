@@ -310,7 +310,7 @@ def load(names=()):
     while len(threads := os.listdir("/proc/self/task")) != 1 and time.monotonic() < until:
         time.sleep(0.01)  # a thread that was told to end takes a moment
     if len(threads) != 1:
-        sys.exit(f"what others are forked from must have one thread, and has {len(threads)}")
+        sys.exit(f"the process that others are forked from must have one thread, and has {len(threads)}")
     gc.collect()
     gc.freeze()
 

@@ -31,7 +31,7 @@ ENDED = {
     "TIMEOUT": "its time limit of {TimeLimit} is over; ask for more by options={{'SlurmEngineSet': {{'timelimit': '2:00:00'}}}}",
     "NODE_FAIL": "node {lost} was lost",
     "OUT_OF_MEMORY": "its ranks took more memory than was allotted",
-    "PREEMPTED": "its nodes were needed for a job of higher rank",
+    "PREEMPTED": "its nodes were needed for a job of higher priority",
     "CANCELLED": "it was cancelled, by scancel or by an administrator",
     "FAILED": "its script ended with {ExitCode}, and its last words were {words!r}",
     "COMPLETED": "its ranks have ended",
@@ -41,7 +41,7 @@ NOT_INHERITED = ("SLURM_", "SLURMD_", "SBATCH_", "PMI_", "JUPYTERHUB_", "JPY_", 
 
 
 class SlurmEngineSet(launcher.SlurmEngineSetLauncher):
-    """One job with a task for each rank, on nodes that no other user has meanwhile.
+    """One job with a task for each rank, on nodes that no other user shares.
 
     Of ipyparallel's traits `queue` (Slurm's partition), `account`, `qos` and `timelimit` are an option of the script each.
     """

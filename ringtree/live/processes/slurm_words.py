@@ -6,8 +6,8 @@ import re
 # Source: the manual page of squeue, "Job Reason Codes".
 REASONS = {
     "Resources": "waiting until enough is free",
-    "Priority": "waiting behind others who asked before",
-    "ReqNodeNotAvail": "what it needs is being looked after",
+    "Priority": "waiting behind earlier requests",
+    "ReqNodeNotAvail": "what it needs is under maintenance",
     "PartitionDown": "the administrator has closed the queue",
     "PartitionTimeLimit": "more hours were asked for than the administrator allows",
     "PartitionNodeLimit": "more nodes were asked for than the administrator allows",

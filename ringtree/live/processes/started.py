@@ -58,7 +58,7 @@ class Started:
         if broken := self.broken(finished):
             raise RuntimeError(f"{describe_broken(broken)}; call ringtree.start again")
         if gone := self.gone():
-            self.raise_not_started(gone, "without a word")
+            self.raise_not_started(gone, "no reason was given")
 
     def raise_not_started(self, missing, otherwise):
         """Raise RuntimeError with the last words of the first of these ranks; otherwise: what is said where it had none."""

@@ -108,7 +108,7 @@ def finish(looking, result, ids, seconds, tell=None):
     try:
         places = looking.where(unfinished)
     except KeyboardInterrupt:
-        places = dict.fromkeys(unfinished, {"unknown": "it was not given the time to answer"})
+        places = dict.fromkeys(unfinished, {"unknown": "it got no time to answer"})
     dead = looking.dead()  # anew, for one may have died while it was asked
     outcome.died = {i: looking.exit_code(i) for i in ids if i in dead}
     for i, child in children.items():
@@ -209,7 +209,7 @@ def _state(looking, outcome, i):
     if "unknown" in place:
         return f"could not say where it is: {place['unknown']}"
     if place["idle"]:
-        return "has not taken up the cell: it is still busy with an earlier one, or between cells"
+        return "has not started the cell: it is still busy with an earlier one, or between cells"
     at = describe_place(place["steps"])
     if not place["call"]:
         return f"is still running  [{at}]"

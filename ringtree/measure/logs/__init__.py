@@ -82,7 +82,7 @@ def _tables(source, ranks, collective):
     found, left_out = _found(text, name, ranks)
     tables = _finished(found, left_out, name, ranks, collective, _named_by_path(source, name))
     if not tables:
-        like = "begins like JSON and is none" if text.lstrip().startswith("{") else "is nothing that can be read"
+        like = "begins like JSON and is not" if text.lstrip().startswith("{") else "cannot be read"
         raise UsageError(f"{name} {like}: expected {ACCEPTED}")
     return tables, name
 

@@ -119,7 +119,7 @@ def _settle_times(found):
             checked += 1
             apart += [] if agrees else [id(row)]
     if 2 * len(apart) > checked:
-        found.warnings.append("its algbw is not size / time, and is worked out anew")
+        found.warnings.append("its algbw is not size / time, and is computed again")
     elif apart:
         lines = sorted({row["line"] for row in found.rows if id(row) in apart})
         found.rows = [row for row in found.rows if id(row) not in apart]
@@ -144,9 +144,9 @@ def _say_what_is_missing(found, table, broken, cut):
     if cut and len(cut) == len(table.rows):
         found.warnings.append("no row has its second half: these are the times out of place")
     elif cut:
-        found.warnings.append(f"{_lines(cut)} cut off: what stands before is taken")
+        found.warnings.append(f"{_lines(cut)} cut off: the rows before are taken")
     if broken:
-        found.warnings.append(f"{_lines(broken)} could not be read and left out")
+        found.warnings.append(f"{_lines(broken)} could not be read and were left out")
 
 
 def _lines(numbers):

@@ -28,8 +28,8 @@ DEVICE = re.compile(
 _PROGRAMS = "|".join(name for row in (*TABLE, SEND_RECV) for name in (row.name, *row.aliases))
 PROGRAM = re.compile(rf"(?<![a-z])({_PROGRAMS})_perf(?![a-z])")
 MIXED = (
-    "several processes printed into each other from line {} on, as those of nccl-tests do that were built without MPI, each of "
-    "which runs alone: build them with MPI=1, or log each process apart"
+    "from line {} on several processes printed into each other, because nccl-tests was built without MPI and each process "
+    "runs alone: build it with MPI=1, or log each process separately"
 )
 
 

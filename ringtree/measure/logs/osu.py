@@ -52,7 +52,7 @@ def tables(lines, name, ranks=None):
     found, left_out = [], []
     for test in _tests(lines):
         if test.collective is None:
-            left_out.append(f"OSU's {test.what} test, which is no time of one operation (line {test.line})")
+            left_out.append(f"OSU's {test.what} test, which does not time a single operation (line {test.line})")
             continue
         count = ranks or test.processes or (2 if test.collective is SEND_RECV else None)
         if count is None and _per_rank(test.collective):

@@ -50,7 +50,9 @@ def impossible(rows, collective):
     """A sentence where most rows have bandwidths that this collective has on no number of ranks, else None."""
     clear = [row for row in rows if "busbw_bounds" in row and _factor(row)[1] < 1.2 * _factor(row)[0]]
     if 2 * sum(_by_bandwidth(row, collective) == NONE for row in clear) > len(clear):
-        return f"its busbw over algbw is one that {collective.name} has on no number of ranks: is it another collective?"
+        return (
+            f"its busbw / algbw is one that {collective.name} does not have on any number of ranks: is it another collective?"
+        )
     return None
 
 

@@ -198,7 +198,7 @@ def predict_from_table(tuning: Tuning, collective: str, nbytes: int, *, communic
         raise UsageError(f"the log does not say {' and '.join(missing)} of the communicator: give {missing[0]}=…")
     rows = [row for row in tuning.table if (row["communicator"], row["collective"]) == (communicator, collective)]
     if not rows:
-        raise UsageError(f"the table of communicator {communicator} has no row of {collective}: the log is not whole")
+        raise UsageError(f"the table of communicator {communicator} has no row of {collective}: the log is incomplete")
     return fastest(times(rows, nbytes, about), collective)
 
 

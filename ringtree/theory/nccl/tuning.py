@@ -37,7 +37,7 @@ def _constants(version: str) -> dict:
 
 @dataclass(frozen=True)
 class Graph:
-    """What NCCL's search of the machine found for one kind of pattern: so many channels, each so fast.
+    """What NCCL's search of the machine found for one kind of pattern: how many channels, and how fast each is.
 
     channels: how many rings (trees, …) run side by side; intra, inter: bytes per second that one of them gets inside a
     node and between nodes. NCCL prints these, in GB/s, as "nChannels 12, bw 20.0/20.0"; the CUDA blocks are twice as many.
@@ -103,7 +103,7 @@ class Platform:
             raise UsageError("a platform of one rank: NCCL has nothing to choose there; give 2 ranks or more")
         for what in ("intra", "inter"):
             if getattr(self, what) not in PATHS:
-                raise UsageError(f"{what}={getattr(self, what)!r}: give how NCCL calls that path, one of {', '.join(PATHS)}")
+                raise UsageError(f"{what}={getattr(self, what)!r}: give NCCL's name for that path, one of {', '.join(PATHS)}")
         if self.cpu not in ("Intel", "AMD", "other"):
             raise UsageError(f"cpu={self.cpu!r}: give 'Intel', 'AMD' or 'other'")
         if not 60 <= self.capability < 200:
