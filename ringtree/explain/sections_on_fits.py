@@ -192,7 +192,7 @@ def by_the_gap(report) -> Section:
     if any(report.verdicts):
         blocks.append(
             Paragraph(
-                "The quickest of all programs of the table, on the fitted machine, without the start of a call"
+                "The quickest of all programs of the table, on the fitted machine, not counting the start of a call"
                 f"{_cards(report)}. Below the g in the "
                 "last column the second is quicker, above it the first; – marks a verdict that g does not change by more than the "
                 f"fit's median miss ({', '.join(dict.fromkeys(percent_text(one.band) for found in report.verdicts for one in found))})."
