@@ -57,11 +57,6 @@ class Asked:
         """Bytes of the full vector, as this rank has it before or after; of all its blocks in an all-to-all."""
         return max((sum(each.nbytes for each in _listed(tensor)) for tensor in self.tensors), default=0)
 
-    @property
-    def share(self):
-        """The tensor that has one size and dtype on all ranks: the full vector, or this rank's shard where it is cut."""
-        return min((each for each in self.tensors if hasattr(each, "numel")), key=lambda each: each.numel())
-
     def meets(self, other: Asked) -> bool:
         """Whether two ranks' calls can be the same collective: its kind, root (once found) and operation."""
         return self.row is other.row and self.root == other.root and self.op == other.op

@@ -212,7 +212,7 @@ def _cards(report) -> str:
 
 
 def _verdicts(one) -> Table:
-    world = f"{one.collective}, {one.ranks} ranks on {count_text(one.nodes, 'node')}"
+    world = f"{one.collective}, {one.ranks} ranks, {count_text(one.nodes, 'node')}"
     rows = [
         (
             binary_text(each.size),

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cache
+from importlib.util import find_spec
 
 from ringtree.collectives import find
 from ringtree.cost import Machine
-from ringtree.theory import cost_of, race
-from ringtree.theory import find as algorithm
 
 __all__ = ["MOST_RANKS", "SIZES", "Verdict", "Verdicts", "short", "verdicts", "why_not"]
 
@@ -46,6 +45,8 @@ class Verdicts:
 
 def why_not(fit) -> str:
     """Why no verdict is given of this fit; empty where there is one."""
+    if lacks := [package for package in ("torch", "greenlet") if find_spec(package) is None]:
+        return f"the programs need {' and '.join(lacks)} to run: `pip install 'ringtree[sim]'`"
     if fit.machine is None:
         return "no machine is fitted"
     ranks, _ = _world(fit)
@@ -118,6 +119,8 @@ class _Wires:
 
 
 def _verdict(collective, ranks, size, wires, wire) -> Verdict:
+    from ringtree.theory import race  # here, since it needs torch, which a report does without
+
     textbook, real = (race(collective, ranks, [size], wires.at(part)) for part in (1.0, 0.0))
     first, second = (_first(each, size) for each in (textbook, real))
     alike = second[0] in {*textbook.first(size).algorithm} and first[0] in {*real.first(size).algorithm}
@@ -144,8 +147,10 @@ def _first(run, size):
 
 
 def _time(program, ranks, size, machine) -> float:
+    from ringtree.theory import cost_of, find
+
     name, options, _ = program
-    if "ranks_per_node" in algorithm(name).taken:
+    if "ranks_per_node" in find(name).taken:
         options = {**options, "ranks_per_node": machine.ranks_per_node or 1}
     return cost_of(name, ranks, size, machine, **options).time
 
@@ -153,4 +158,6 @@ def _time(program, ranks, size, machine) -> float:
 def short(collective: str, program: tuple) -> str:
     """A program's name without its collective's, with its options."""
     name, options, _ = program
-    return name.removesuffix(f"_{find(collective).name}") + "".join(f", {value} {what}" for what, value in options.items())
+    name = name.removesuffix(f"_{find(collective).name}").replace("two_level_", "2-level ").replace("two_shot", "2-shot")
+    name = name.removeprefix("sliced_") if "slices" in options else name
+    return name + "".join(f", {value} {what}" for what, value in options.items())

@@ -268,13 +268,18 @@ def differ(send, receive, turns):
             "tensors or split sizes do not fit"
         )
     same = [each for each in turns if each.inside and (each.inside.group, each.inside.count) == (inside.group, inside.count)]
-    texts = _size_texts([each.inside.asked.share for each in same])
+    texts = _size_texts([_share(each.inside.asked) for each in same])
     found = {}
     for each, text in zip(same, texts):
         found.setdefault(text, []).append(each)
     told = join_words(f"{text} on {name_ranks(sorted(each.number for each in some))}" for text, some in found.items())
     lines = _lines([some[0] for some in found.values()])
     return ProgramError(f"{call} has {told}{lines}: give all ranks of the group tensors of one size and dtype")
+
+
+def _share(asked):
+    """The tensor that has one size and dtype on all ranks: the full vector, or this rank's shard where it is cut."""
+    return min((each for each in asked.tensors if hasattr(each, "numel")), key=lambda each: each.numel())
 
 
 def _size_texts(tensors):

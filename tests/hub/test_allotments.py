@@ -185,11 +185,11 @@ def test_why_a_server_ended_is_said_in_words(state, told, why):
 def test_a_job_that_is_stopped_before_its_server_runs_starts_none(tmp_path):
     pytest.importorskip("batchspawner", reason="the hub's packages are in its own environment: make test-hub")
     from allotments import RUN
-    from jinja2 import Template
+    from batchspawner.batchspawner import format_template
 
     log, ran = tmp_path / "log", tmp_path / "ran"
     settings = {"processes": 4096, "settings": "own", "log": log, "log_bytes": 10**6, "cmd": f"touch {ran}"}
-    script = Template(RUN).render(**settings).replace("/tmp/ringtree-", f"{tmp_path}/made-")
+    script = format_template(RUN, **settings).replace("/tmp/ringtree-", f"{tmp_path}/made-")
     ready = "keeper=$!\ntrap "
     assert script.count(ready) == 1
     before, after = script.split(ready)

@@ -664,7 +664,7 @@ def test_a_rank_that_skips_a_collective_is_found_out_at_once():
             dist.all_reduce(x)
 
     began = time.monotonic()
-    with pytest.raises(Deadlock, match="dist.all_reduce.x.  →  ring_all_reduce"):
+    with pytest.raises(Deadlock, match="rank 0 waits in all_reduce for rank 2, which has finished"):
         simulate(program, [torch.zeros(4)] * 4, LINK)
     assert time.monotonic() - began < 5
 
