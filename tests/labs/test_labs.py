@@ -511,7 +511,7 @@ def test_marks_that_do_not_pair_are_named(broken):
 def test_a_check_of_something_that_no_lab_has_is_named():
     for lab, name in ("clinic", "shift"), ("deadlock-clinic", "shft"):
         notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(f'lab.check("{name}")', id="cell-7")])
-        with pytest.raises(UsageError, match=f"cell-7: no lab '{lab}' with an exercise '{name}'"):
+        with pytest.raises(UsageError, match=f"cell-7: ringtree/labs/exercises has no lab '{lab}' with an exercise '{name}'"):
             describe(notebook, lab)
 
 
