@@ -351,7 +351,7 @@ def test_a_cell_without_an_end_costs_what_it_would_have_defined(marked, monkeypa
     found = marked("deadlock-clinic", "shift", "import torch", text, SHIFT)
     assert found.points == 1, found
     found = marked("deadlock-clinic", "shift", f"import torch\n{text}\n{SHIFT}")
-    assert found.points == 0 and "shift is not defined in this notebook; cell 1 was left" in found.says
+    assert found.points == 0 and "shift is not defined in this notebook; cell 1 was stopped" in found.says
 
 
 fenced = pytest.mark.skipif(not fence.version(), reason="this kernel has no Landlock")
