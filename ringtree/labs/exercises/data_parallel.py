@@ -101,7 +101,7 @@ BUCKET_LEVELS = (
         "at the bound",
         (limits.rounds(lambda case: 2 * (case.size - 1) * len(bytes_of_buckets(*case.given[0]))),),
         "As few buckets as possible: each ends where the next gradient has no room, and a bucket that ends earlier leaves more for "
-        "those behind it.",
+        "those after it.",
     ),
 )
 BUCKET_HINTS = (

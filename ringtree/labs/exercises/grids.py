@@ -200,8 +200,8 @@ HALO_LEVELS = (
     Level(
         "at the bound",
         (limits.rounds(lambda case: _most_neighbors(case) + (_most_neighbors(case) > 2)),),
-        "As many rounds as the rank in the middle has neighbors, for its one port sends one message at a time, and of three or "
-        "four at most one more, where a rank at the edge is a message ahead of the others.",
+        "As many rounds as the rank in the middle has neighbors, because its one port sends one message at a time. With three or "
+        "four neighbors it may take one more, because a rank at the edge is a message ahead of the others.",
     ),
 )
 HALO_HINTS = (

@@ -316,7 +316,7 @@ STEP_LEVELS = (
         "at the bound",
         (Limit("micro-batches more than p − r on a rank", _too_many, lambda case: 0), _time(1.001)),
         "With fewer than p − r under way rank r would stand idle before its first one is back, since that many are in the hands of the "
-        "ranks behind it. The time is that of the chapter's 1F1B: m + p − 1 turns, with a message each way in every turn.",
+        "ranks after it. The time is that of the chapter's 1F1B: m + p − 1 turns, with a message each way in every turn.",
     ),
 )
 STEP_HINTS = (
