@@ -95,7 +95,7 @@ def test_who_waits_is_told_the_place_what_is_free_why_and_how_long():
         "The next server ends in 46 min at the latest, or when its learner stops it."
     )
     second = tell_place(LISTING, "10", 4)
-    assert second.startswith("In the queue: place 2 of 2. You asked for 1 GPU; 1 of 4 is free. Waiting behind others")
+    assert second.startswith("In the queue: place 2 of 2. You asked for 1 GPU; 1 of 4 is free. Waiting behind earlier requests")
 
 
 @pytest.mark.parametrize("said", ["None", "InvalidAccount"])

@@ -77,5 +77,5 @@ def test_a_line_fits_a_phone():
 def test_a_name_is_as_good_as_its_program():
     by_name = cost_table({"pairwise": "pairwise_all_to_all", "Bruck": ("bruck_all_to_all", {})}, 6, N, LINK)
     assert by_name == cost_table({"pairwise": pairwise_all_to_all, "Bruck": bruck_all_to_all}, 6, N, LINK)
-    with pytest.raises(UsageError, match="'ring' is none of our algorithms"):
+    with pytest.raises(UsageError, match="'ring' is not one of our algorithms"):
         cost_table({"ring": "ring"}, 6, N, LINK)

@@ -237,7 +237,7 @@ WRONG = {
         ),
         "an expert without tokens": (
             EXPERTS.replace("torch.bincount(goals, minlength=size)", "torch.bincount(goals)"),
-            "all_to_all_single was given|which expects",
+            "in all_to_all_single rank 0 gives 0 numbers to rank|which expects",
         ),
         "the factors come home": (
             """

@@ -5,7 +5,7 @@
   const TOGETHER_MS = 100, AT_MOST_MS = 1000, STUCK_MS = 3000;
 
   // Look this long for a place, this often, and until it has stood still this many times, or until the reader moves.
-  const PLACE_MS = 20000, STEP_MS = 100, STILL = 10;
+  const PLACE_MS = 60000, STEP_MS = 100;
   const STOPPING = ["pointerdown", "wheel", "keydown"];
 
   let scope; // JupyterLab's own packages: {name: {version: {get}}}
@@ -130,19 +130,19 @@
   };
 
   // ------------------------------------------------------------------ links to a place on another page
-  // JupyterLab opens the page. It finds no place that jupyterlab-myst has rendered, and cells above it may still grow.
+  // JupyterLab opens the page. It finds no place that jupyterlab-myst has rendered. Cells above it may still grow, on a busy machine
+  // after seconds in which nothing moved: so the place is kept in sight for a minute once it is there, or until the reader does anything.
   const show_place = async (app, path, id) => {
     let stays = true;
     const stop = () => { stays = false; };
     for (const each of STOPPING) addEventListener(each, stop, { capture: true, once: true });
-    for (let left = PLACE_MS / STEP_MS, before = null, still = 0; stays && left > 0 && still < STILL; left--) {
+    for (let left = PLACE_MS / STEP_MS, waits = 10 * left, before = null; stays && left > 0 && waits > 0; waits--) {
       await pause(STEP_MS);
       const page = [...app.shell.widgets("main")].find((each) => each.context?.path === path);
       const place = page?.node.querySelector(`#${CSS.escape(id)}`);
       if (!place?.checkVisibility()) continue;
-      const { top } = place.getBoundingClientRect();
-      still = top === before ? still + 1 : 0;
-      if (still === 0) place.scrollIntoView();
+      left--;
+      if (place.getBoundingClientRect().top !== before) place.scrollIntoView();
       before = place.getBoundingClientRect().top;
     }
     for (const each of STOPPING) removeEventListener(each, stop, { capture: true });
