@@ -4,8 +4,8 @@
     mine = chunks[i].clone()    # a copy; what is added to it does not reach the chunk
     mine.add(got)               # a new tensor that is dropped
 
-Such a line is not guessed: it is repaired, the case that failed is run again, and only a line whose repair makes the case
-right is told of.
+Such a line is not guessed: it is repaired, and the case that failed is run again. Only a line whose repair makes the case
+right is reported.
 """
 
 import ast
@@ -25,7 +25,7 @@ COPIES = {"clone", "copy", "deepcopy"}
 INTO, ITEM, KEEP = "__ringtree_into", "__ringtree_item", "__ringtree_keep"  # what a repaired line calls
 UNSEEN = "so the check sees no change"
 MOST_SECONDS = 3.0
-# What is told of first: of `x = x.clone()` the copy, not the new name.
+# What is reported first: of `x = x.clone()` the copy, not the new name.
 ORDER = ast.Expr, ast.Call, ast.Assign, ast.AugAssign
 
 

@@ -174,7 +174,7 @@ class Messages:
             if nbytes is not room and nbytes != room or source.dtype is not target.dtype:
                 if send.rank.inside is None or receive.rank.inside is None:
                     raise faults.mismatch(send, receive)
-                self.differing = self.differing or (send, receive)  # both wait, so that the other ranks can come and be told of
+                self.differing = self.differing or (send, receive)  # both wait, so that the other ranks can come and be named
                 return
         except AttributeError:
             raise faults.no_tensor(receive if hasattr(source, "nbytes") else send) from None

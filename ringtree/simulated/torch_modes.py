@@ -1,6 +1,6 @@
 """What a program does to its tensors, as torch's modes tell of it: what it reduces, reads and writes.
 
-Only what was asked for is told of, since every mode makes every operation slower.
+Only what was asked for is reported, since every mode makes every operation slower.
 """
 
 import contextlib
@@ -48,7 +48,7 @@ def unwritten_memory_shows():
 
 @contextlib.contextmanager
 def told_of_operations(reduced=None, used=None, read=None):
-    """While this is open, tensor operations are told of.
+    """While this is open, tensor operations are reported.
 
     reduced: called as reduced(nbytes) after an operation has reduced so many bytes.
     used: called as used(tensor, written) before an operation reads a tensor or writes it.

@@ -74,8 +74,8 @@ class Race:
             names = [_named(row.algorithm, row.options) for row in near.itertuples()]
             line = f"{binary_text(size):>8} {seconds_text(near.time[0]):>8}  {names[0]}"
             if len(names) > 1:
-                near = f"(within {self._band}: {', '.join(names[1:3])}{' …' if len(names) > 3 else ''})"
-                line += f"   {near}" if len(line) + len(near) <= WIDE - 3 else f"\n{'':10}{near}"
+                behind = f"(within {self._band}: {', '.join(names[1:3])}{' …' if len(names) > 3 else ''})"
+                line += f"   {behind}" if len(line) + len(behind) <= WIDE - 3 else f"\n{'':10}{behind}"
             lines.append(line)
         if self.band == self.machine.error:
             lines.append(f"two times are not told apart within {self._band}, the median miss of the machine's fit")

@@ -234,6 +234,10 @@ def test_a_link_leads_to_its_word_and_to_its_place(jupyterlab):
     page.wait_for_function(is_on_top, arg="term-micro-batch")
     page.click("#term-1F1B + dd a:has-text('One forward'), #term-id-1f1b + dd a:has-text('One forward')")
     page.wait_for_function(is_on_top, arg="pipeline-1f1b")
+    page.wait_for_timeout(2500)  # nothing moves any more, and then a cell above is rendered after all
+    page.evaluate("document.querySelector('.jp-NotebookPanel:not(.lm-mod-hidden) .jp-Cell').style.paddingBottom = '3000px'")
+    assert not page.evaluate(is_on_top, "pipeline-1f1b")
+    page.wait_for_function(is_on_top, arg="pipeline-1f1b")
 
 
 KERNEL_STARTS = """
