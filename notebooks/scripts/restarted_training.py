@@ -36,7 +36,7 @@ def main():
     tokens, symbols = model.tokens_of(data.prose())
     net = model.seeded(lambda: model.GPT(len(symbols))).to(device)
     optimizer = torch.optim.AdamW(net.parameters(), lr=3e-3)
-    done = checkpoint.resume(given.path, net, optimizer)
+    done = checkpoint.resume(given.path, net, optimizer, dist)
     for step, batch in enumerate(model.batches(tokens, given.steps), 1):
         if step <= done:
             continue  # the rows of a step are the same in every attempt

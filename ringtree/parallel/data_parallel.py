@@ -5,7 +5,14 @@ bucket of tensors (`average_buckets`), and for each bucket as soon as the backwa
 filled it (`Overlapped`). Method: Li et al., "PyTorch Distributed: Experiences on Accelerating
 Data Parallel Training", 2020.
 
-`dist` is torch.distributed, or anything that speaks like it.
+Parameters are invariant over the group (equal on its ranks, and so are their gradients once
+averaged); gradients of one rank's loss are varying. Afterwards each is the mean over the group:
+the gradient of the mean loss, where ranks have equally many rows. Frozen parameters are left
+alone. A parameter without a gradient on this rank counts as zeros, so that all ranks send the
+same; where no rank uses it, it ends with zeros, which an optimizer with weight decay moves.
+
+`dist` is torch.distributed, or anything that speaks like it; group: of ranks, left out all.
+Runs on torch 2.1 and later.
 """
 
 from functools import partial
@@ -13,17 +20,30 @@ from functools import partial
 import torch
 
 
-def same_start(model, dist):
-    """Every rank takes over rank 0's weights."""
+def same_start(model, dist, group=None):
+    """Every rank takes over the weights and buffers of the group's first rank."""
+    first = 0 if group is None else dist.get_process_group_ranks(group)[0]
     for tensor in model.state_dict().values():
-        dist.broadcast(tensor, src=0)
+        dist.broadcast(tensor, src=first, group=group)
 
 
-def average_each(model, dist):
-    """After the backward pass: one all-reduce for each tensor."""
-    for parameter in model.parameters():
-        dist.all_reduce(parameter.grad)
-        parameter.grad /= dist.get_world_size()
+def gradient_of(parameter):
+    """Its gradient; zeros take the place of one that is missing."""
+    if parameter.grad is None:
+        parameter.grad = torch.zeros_like(parameter)
+    return parameter.grad
+
+
+def trained(model):
+    """Its parameters that are not frozen, a shared one once."""
+    return [parameter for parameter in model.parameters() if parameter.requires_grad]
+
+
+def average_each(model, dist, group=None):
+    """After the last backward pass of a step: one all-reduce for each tensor."""
+    for parameter in trained(model):
+        dist.all_reduce(gradient_of(parameter), group=group)
+        parameter.grad /= dist.get_world_size(group)
 
 
 def buckets_of(parameters, nbytes):
@@ -35,7 +55,7 @@ def buckets_of(parameters, nbytes):
     buckets, room = [], 0
     for parameter in reversed(list(parameters)):
         size = parameter.numel() * parameter.element_size()
-        if not buckets or size > room:
+        if not buckets or size > room or parameter.dtype != buckets[-1][0].dtype:
             buckets.append([])
             room = nbytes
         buckets[-1].append(parameter)
@@ -43,15 +63,15 @@ def buckets_of(parameters, nbytes):
     return buckets
 
 
-def send_bucket(bucket, dist, dtype=None):
+def send_bucket(bucket, dist, dtype=None, group=None):
     """Start the all-reduce of a bucket's gradients, laid one after another.
 
     dtype: in which the gradients travel, and are added; left out, their own.
     Returns what `put_back` wants.
     """
-    flat = torch.cat([parameter.grad.flatten() for parameter in bucket])
+    flat = torch.cat([gradient_of(parameter).flatten() for parameter in bucket])
     flat = flat.to(dtype or flat.dtype)
-    return bucket, flat, dist.all_reduce(flat, async_op=True)
+    return bucket, flat, dist.all_reduce(flat, group=group, async_op=True)
 
 
 def put_back(bucket, flat, work, size):
@@ -62,45 +82,58 @@ def put_back(bucket, flat, work, size):
         parameter.grad.copy_(part.view_as(parameter.grad)).div_(size)
 
 
-def average_buckets(model, dist, nbytes, dtype=None):
-    """After the backward pass: one all-reduce for each bucket."""
-    for bucket in buckets_of(model.parameters(), nbytes):
-        put_back(*send_bucket(bucket, dist, dtype), dist.get_world_size())
+def average_buckets(model, dist, nbytes, dtype=None, group=None):
+    """After the last backward pass of a step: one all-reduce for each bucket."""
+    for bucket in buckets_of(trained(model), nbytes):
+        put_back(*send_bucket(bucket, dist, dtype, group), dist.get_world_size(group))
 
 
 class Overlapped:
-    """During the backward pass: a bucket's all-reduce starts when it is full.
+    """During the backward pass: a bucket's all-reduce starts when it, and all before it, are full.
 
         averaging = Overlapped(model, dist, nbytes)
         loss.backward()         # all-reduces start in here
         averaging.finish()      # and end in here
 
-    Every rank must fill its buckets in the same order. A parameter that gets no gradient
-    leaves its bucket unfilled: `finish` then says so, on the rank where it happens.
+    Over several backward passes a step, set `on = False` for all but the last. Buckets are sent
+    in one order on every rank; what is not full at the end is sent by `finish`.
     """
 
-    def __init__(self, model, dist, nbytes, dtype=None):
-        self.dist, self.dtype = dist, dtype
+    def __init__(self, model, dist, nbytes, dtype=None, group=None):
+        self.dist, self.dtype, self.group = dist, dtype, group
         self.on = True  # False while gradients are only added up (accumulation)
-        self.missing, self.under_way = {}, []
-        for number, bucket in enumerate(buckets_of(model.parameters(), nbytes)):
-            filled = partial(self._filled, number, bucket)
-            for parameter in bucket:
-                parameter.register_post_accumulate_grad_hook(filled)
+        self.names = {parameter: name for name, parameter in model.named_parameters()}
+        self.trained = set(trained(model))
+        self.buckets = buckets_of(trained(model), nbytes)
+        self.ready, self.under_way = set(), []
+        for parameter in self.trained:
+            parameter.register_post_accumulate_grad_hook(self._filled)
 
-    def _filled(self, number, bucket, parameter):
+    def _filled(self, parameter):
+        if parameter in self.ready:
+            raise RuntimeError(
+                f"{self.names[parameter]} has received a second gradient before finish(): "
+                "set `on = False` for all backward passes of a step but the last"
+            )
         if self.on:
-            missing = self.missing.setdefault(number, set(bucket))
-            missing.remove(parameter)
-            if not missing:
-                self.under_way.append(send_bucket(bucket, self.dist, self.dtype))
+            self.ready.add(parameter)
+            self._send(lambda bucket: self.ready.issuperset(bucket))
+
+    def _send(self, full):
+        """Send the next buckets, as long as they are full."""
+        for bucket in self.buckets[len(self.under_way) :]:
+            if not full(bucket):
+                break
+            self.under_way.append(send_bucket(bucket, self.dist, self.dtype, self.group))
 
     def finish(self):
-        """Wait for all buckets; afterwards every gradient is the mean over ranks."""
-        if any(self.missing.values()):
-            raise RuntimeError(
-                "a bucket was never filled: a parameter has received no gradient in this backward pass"
-            )
+        """Send what is left and wait for all buckets; afterwards every gradient is the mean over ranks."""
+        for parameter, name in self.names.items():
+            if parameter.requires_grad != (parameter in self.trained):
+                raise RuntimeError(
+                    f"{name} was frozen or thawed after Overlapped(…) was made: make it anew"
+                )
+        self._send(lambda bucket: True)
         for sent in self.under_way:
-            put_back(*sent, self.dist.get_world_size())
-        self.missing, self.under_way = {}, []
+            put_back(*sent, self.dist.get_world_size(self.group))
+        self.ready, self.under_way = set(), []

@@ -5,7 +5,11 @@ after `share_out` each rank has some of them, and tokens travel to their experts
 and back (combine). Methods: Shazeer et al. 2017 (the layer), Lepikhin et al. 2020 (experts
 on many ranks, capacity), Fedus et al. 2022 (the balance loss).
 
-`dist` is torch.distributed, or anything that speaks like it.
+Over the ranks that share out the experts, an expert's parameters are varying, all others invariant.
+Gradients are final after `average_gradients`, which each step calls once: of the mean loss over all
+ranks that see different rows.
+
+`dist` is torch.distributed, or anything that speaks like it. Runs on torch 2.1 and later.
 """
 
 import math
@@ -113,31 +117,46 @@ def share_out(model, dist, group=None, exchange=Exchange.apply):
     """Each rank of the group keeps its part of every layer's experts, rank 0 the first.
 
     All ranks must have made the same model. exchange: to be called in place of ours.
+    Raises ValueError where the ranks do not divide the experts.
     """
     rank, size = dist.get_rank(group), dist.get_world_size(group)
     for layer in layers_of(model):
         if layer.count % size:
             raise ValueError(f"{layer.count} experts for {size} ranks: give a multiple of {size}")
+    for layer in layers_of(model):
         here = layer.count // size
         layer.experts = layer.experts[rank * here : (rank + 1) * here]
         layer.dist, layer.group, layer.exchange = dist, group, exchange
+    model.averaged = Once()
+    for parameter in model.parameters():
+        if parameter.requires_grad:
+            parameter.register_post_accumulate_grad_hook(model.averaged.look)
 
 
-def average_gradients(model, dist, same_experts=None):
-    """After the backward pass of each rank's loss: gradients of the mean of all losses.
+def own(model):
+    """The parameters of the experts that this rank has."""
+    return [each for layer in layers_of(model) for each in layer.experts.parameters()]
+
+
+def average_gradients(model, dist, same_experts=None, data=None):
+    """Once, after a step's last backward pass: gradients of the mean of all ranks' losses.
 
     What every rank has is added up, in one all-reduce. An expert's gradient is a sum already,
     since the exchange has brought it from all tokens: it is only divided. same_experts: where
     experts are shared out within groups, the group of the ranks that have the same ones as
-    this rank; among these they are added up too.
+    this rank; among these they are added up too. data: the ranks that see different rows; left
+    out, all. Where no token came, and no gradient is, it counts as zeros.
     """
-    parameters = list(model.parameters())
-    own = {each for layer in layers_of(model) for each in layer.experts.parameters()}
-    add_up([each.grad for each in parameters if each not in own], dist, None)
+    trained = [each for each in model.parameters() if each.requires_grad]
+    for each in trained:
+        each.grad = torch.zeros_like(each) if each.grad is None else each.grad
+    experts = {each for each in own(model)}
+    add_up([each.grad for each in trained if each not in experts], dist, data)
     if same_experts is not None:
-        add_up([each.grad for each in parameters if each in own], dist, same_experts)
-    for each in parameters:
-        each.grad /= dist.get_world_size()
+        add_up([each.grad for each in trained if each in experts], dist, same_experts)
+    for each in trained:
+        each.grad /= dist.get_world_size(data)
+        model.averaged.done(each)
 
 
 def add_up(gradients, dist, group):
@@ -145,6 +164,25 @@ def add_up(gradients, dist, group):
     dist.all_reduce(flat, group=group)
     for each, part in zip(gradients, flat.split([each.numel() for each in gradients])):
         each.copy_(part.view_as(each))
+
+
+class Once:
+    """Notices a backward pass that adds to gradients which have been averaged already."""
+
+    def __init__(self):
+        self.averaged = {}
+
+    def done(self, parameter):
+        self.averaged[parameter] = parameter.grad, parameter.grad._version
+
+    def look(self, parameter):
+        gradient, version = self.averaged.pop(parameter, (None, 0))
+        # Between the two a zero_grad() has made a gradient anew, or written zeros to this one.
+        if gradient is parameter.grad and gradient._version == version + 1:
+            raise RuntimeError(
+                "a backward pass adds to gradients that were averaged over ranks: "
+                "do that once, after the last backward pass of a step, and zero them after the step"
+            )
 
 
 def balance_loss(model, dist=None):

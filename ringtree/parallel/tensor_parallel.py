@@ -9,7 +9,13 @@ With `sequence` each rank also keeps only some of the positions between these la
 becomes a reduce-scatter and an all-gather. Method: Korthikanti et al., "Reducing Activation
 Recomputation in Large Transformer Models", 2022.
 
-`dist` is torch.distributed, or anything that speaks like it. Tensors: (batch, positions, width).
+Over the group, matrices are varying (each rank has its part, and its part's gradient) and all other
+parameters invariant, with gradients that are final after the backward pass. With `sequence` the
+gradients of layer norms and of biases behind a sum are partial: each rank has those of its own
+positions, until `sum_of_parts`. All ranks of the group see the same rows: over others, average.
+
+`dist` is torch.distributed, or anything that speaks like it. Tensors: [batch, positions, width].
+Runs on torch 2.13 and later (`reduce_scatter_single`, `all_gather_single`).
 """
 
 import torch
@@ -49,6 +55,11 @@ class Ranks:
 
     def part(self, x):
         """This rank's positions."""
+        if x.shape[1] % self.size:
+            raise ValueError(
+                f"{x.shape[1]} positions cannot be shared by {self.size} ranks: pad the rows to a multiple of "
+                f"{self.size}, and leave what was added out of the loss"
+            )
         return x.chunk(self.size, 1)[self.rank]
 
     def gathered(self, x):
@@ -78,7 +89,7 @@ class ColumnParallel(nn.Module):
 
         def mine(tensor):
             rows = tensor.detach().unflatten(0, (parts, ranks.size, -1))
-            return nn.Parameter(rows[:, ranks.rank].flatten(0, 1).clone())
+            return nn.Parameter(rows[:, ranks.rank].flatten(0, 1).clone(), tensor.requires_grad)
 
         self.weight = mine(linear.weight)
         self.bias = None if linear.bias is None else mine(linear.bias)
@@ -102,7 +113,7 @@ class RowParallel(nn.Module):
         super().__init__()
         self.ranks, self.sequence = ranks, sequence
         mine = linear.weight.detach().chunk(ranks.size, 1)[ranks.rank]
-        self.weight = nn.Parameter(mine.clone())
+        self.weight = nn.Parameter(mine.clone(), linear.weight.requires_grad)
         self.bias = linear.bias  # whole, and added once, after the sum
 
     def forward(self, x):
@@ -135,18 +146,23 @@ def share(net, dist, group=None, sequence=False, gather_twice=False):
     """Leave this rank its share of the matrices and heads of all blocks.
 
     net: a GPT as in `model`, with the same weights on all ranks of the group. sequence: cut the
-    positions between the matrices too; then call `sum_of_parts` after each backward pass.
-    gather_twice: with `sequence`, keep no gathered positions for the backward pass. Returns net.
-    Raises ValueError where the number of ranks does not divide that of heads.
+    positions between the matrices too; then call `sum_of_parts` after the last backward pass of a
+    step. gather_twice: with `sequence`, keep no gathered positions for the backward pass. Returns net.
+    Raises ValueError where the number of ranks does not divide that of heads, or a matrix's width.
     """
     ranks = Ranks(dist, group)
     for block in net.blocks:
+        for what, count in {
+            "heads": block.attention.heads,
+            "outputs of the feed-forward": block.feed_forward.up.out_features,
+        }.items():
+            if count % ranks.size:
+                raise ValueError(
+                    f"{count} {what} cannot be shared by {ranks.size} ranks: "
+                    "give a number that divides them"
+                )
+    for block in net.blocks:
         attention, feed_forward = block.attention, block.feed_forward
-        if attention.heads % ranks.size:
-            raise ValueError(
-                f"{attention.heads} heads cannot be shared by {ranks.size} ranks: "
-                "give a number that divides the heads"
-            )
         attention.heads //= ranks.size
         attention.qkv = ColumnParallel(attention.qkv, ranks, sequence, gather_twice, parts=3)
         attention.out = RowParallel(attention.out, ranks, sequence)
@@ -155,27 +171,82 @@ def share(net, dist, group=None, sequence=False, gather_twice=False):
     if sequence:
         # embedding and head are whole on every rank: so are gradients there, and are not added
         def enter(_, inputs):
-            return Conjugate.apply(*inputs, ranks.part, ranks.gathered)
+            return Conjugate.apply(inputs[0], ranks.part, ranks.gathered), *inputs[1:]
 
         def leave(_, inputs):
-            return Conjugate.apply(*inputs, ranks.gathered, ranks.part)
+            return Conjugate.apply(inputs[0], ranks.gathered, ranks.part), *inputs[1:]
 
         net.blocks[0].register_forward_pre_hook(enter)
         net.head.register_forward_pre_hook(leave)
+        net.summed = Once()
+        for parameter in of_positions(net):
+            parameter.register_post_accumulate_grad_hook(net.summed.look)
     return net
 
 
-def sum_of_parts(net, dist, group=None):
-    """In one all-reduce, sum the gradients that each rank has from its own positions alone.
+def cut(net):
+    """The parameters of which each rank of the group has a part of its own: those of a norm to be summed over ranks."""
+    of_rows = [module.weight for module in net.modules() if isinstance(module, RowParallel)]
+    columns = [module for module in net.modules() if isinstance(module, ColumnParallel)]
+    return of_rows + [parameter for module in columns for parameter in module.parameters()]
 
-    With `sequence` these are of the layer norms, and of the biases behind a sum.
-    """
+
+def of_positions(net):
+    """The trained parameters whose gradients, with `sequence`, each rank has from its own positions alone."""
     norms = [module for module in net.modules() if isinstance(module, nn.LayerNorm)]
     rows = [module for module in net.modules() if isinstance(module, RowParallel)]
     parameters = [each for module in norms for each in module.parameters()]
     parameters += [module.bias for module in rows if module.bias is not None]
-    gradients = [parameter.grad for parameter in parameters]
+    return [each for each in dict.fromkeys(parameters) if each.requires_grad]
+
+
+def sum_of_parts(net, dist, group=None):
+    """Once, after the last backward pass of a step: sum, in one all-reduce, what each rank has from its own positions.
+
+    With `sequence` these are the gradients of the layer norms, and of the biases behind a sum.
+    """
+    parameters = of_positions(net)
+    gradients = [torch.zeros_like(each) if each.grad is None else each.grad for each in parameters]
     flat = torch.cat(gradients)
     dist.all_reduce(flat, group=group)
-    for gradient, part in zip(gradients, flat.split([each.numel() for each in gradients])):
-        gradient.copy_(part)
+    parts = flat.split([each.numel() for each in gradients])
+    for parameter, gradient, part in zip(parameters, gradients, parts):
+        parameter.grad = gradient.copy_(part)
+        net.summed.done(parameter)
+
+
+class Once:
+    """Notices a backward pass that adds to gradients which have been summed over ranks already."""
+
+    def __init__(self):
+        self.summed = {}
+
+    def done(self, parameter):
+        self.summed[parameter] = parameter.grad, parameter.grad._version
+
+    def look(self, parameter):
+        gradient, version = self.summed.pop(parameter, (None, 0))
+        # Between the two a zero_grad() has made a gradient anew, or written zeros to this one.
+        if gradient is parameter.grad and gradient._version == version + 1:
+            raise RuntimeError(
+                "a backward pass adds to gradients that were summed over ranks: "
+                "do that once, after the last backward pass of a step, and zero them after the step"
+            )
+
+
+def check(net, dist, group=None):
+    """After a backward pass, in a training's first steps: whether all ranks of the group have used the same parameters.
+
+    Raises RuntimeError, on every rank, where a parameter has a gradient on some of them alone:
+    what each has whole would drift apart.
+    """
+    named = [(name, each) for name, each in net.named_parameters() if each.requires_grad]
+    device = named[0][1].device
+    have = torch.tensor([float(each.grad is not None) for _, each in named], device=device)
+    dist.all_reduce(have, group=group)
+    for (name, _), count in zip(named, have.tolist()):
+        if 0 < count < dist.get_world_size(group):
+            raise RuntimeError(
+                f"{name} has a gradient on {count:.0f} of {dist.get_world_size(group)} ranks that share the "
+                "matrices: all of them must take the same branches, on the same rows"
+            )

@@ -23,7 +23,7 @@ class Processes:
 
     def __init__(self, size: int, patience: float = 30):
         os.environ.setdefault("OMP_NUM_THREADS", "1")
-        context = _context()
+        context = forks()
         self._store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
         self._pipes, self._processes = [], []
         for rank in range(size):
@@ -62,7 +62,7 @@ class Processes:
 
 
 @functools.cache
-def _context():
+def forks():
     """Processes are forked from one that has imported what each would import for itself."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["torch.distributed", "torch._dynamo"])

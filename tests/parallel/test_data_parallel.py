@@ -117,19 +117,21 @@ def test_gradients_that_travel_in_bf16_cost_half_and_some_digits(ranks):
         assert losses != wanted and losses == pytest.approx(wanted, abs=2e-2)
 
 
-def left_out(dist):
-    net = torch.nn.ModuleList([torch.nn.Linear(4, 4), torch.nn.Linear(4, 4)])
-    averaging = by_hand.Overlapped(net, dist, 1 << 20)
-    net[0](torch.ones(2, 4)).sum().backward()
+def averaged_twice(dist):
+    _, net = new_model()
+    averaging = by_hand.Overlapped(net, dist, 1 << 30)
+    rows = torch.zeros(1, 9, dtype=torch.long)
+    M.loss_of(net, rows).backward()
     try:
-        averaging.finish()
+        M.loss_of(net, rows).backward()
     except RuntimeError as error:
         return str(error)
 
 
-def test_a_parameter_without_a_gradient_is_told():
-    assert set(shared(4).call(left_out)) == {
-        "a bucket was never filled: a parameter has received no gradient in this backward pass"
+def test_a_second_backward_pass_before_finish_is_told():
+    assert set(shared(4).call(averaged_twice)) == {
+        "head.weight has received a second gradient before finish(): "
+        "set `on = False` for all backward passes of a step but the last"
     }
 
 

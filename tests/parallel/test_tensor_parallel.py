@@ -207,7 +207,7 @@ def refused(dist):
 
 
 def test_heads_that_cannot_be_shared_are_told():
-    expected = "2 heads cannot be shared by 4 ranks: give a number that divides the heads"
+    expected = "2 heads cannot be shared by 4 ranks: give a number that divides them"
     assert set(shared(4).call(refused)) == {expected}
 
 
@@ -222,10 +222,7 @@ def two_dimensions(dist, sequence=False, dtype=torch.float64):
     data = [dist.new_group([0, 2]), dist.new_group([1, 3])][rank % 2]
     noted, (_, net) = traced(dist), new_model(dtype)
     by_hand.share(net, noted, tensor, sequence)
-    within = SimpleNamespace(
-        all_reduce=partial(noted.all_reduce, group=data), get_world_size=partial(dist.get_world_size, data)
-    )
-    averaging = data_parallel.Overlapped(net, within, 20_000)
+    averaging = data_parallel.Overlapped(net, noted, 20_000, group=data)
 
     def loss_of(batch):
         noted.forget()

@@ -5,6 +5,7 @@ import json
 import os
 import pickle
 import re
+import signal
 import subprocess
 import sys
 import threading
@@ -16,7 +17,7 @@ import pytest
 import record_hangs
 import torch
 from helpers.one_process import losses_of_the_script
-from helpers.processes import shared
+from helpers.processes import forks, shared
 
 from ringtree import Link, ProgramError, data, simulate, traced
 from ringtree.errors import UsageError
@@ -331,20 +332,90 @@ def test_a_resumed_training_goes_on_as_if_nothing_had_happened(tmp_path):
     assert [file.name for file in tmp_path.iterdir()] == ["checkpoint.pt"]
 
 
-def test_who_is_killed_while_saving_leaves_the_old_checkpoint_whole(tmp_path, monkeypatch):
-    path = tmp_path / "checkpoint.pt"
+def train_from(path, batches, stop, seed, killed_at=None):
+    """Losses after the step that was resumed from, saving after each second one; or killed at a line of the last save's code."""
+    torch.set_num_threads(1)
+    torch.manual_seed(seed)
     net = new_model()[1]
     optimizer = torch.optim.AdamW(net.parameters(), lr=3e-3)
-    checkpoint.save(path, 3, net, optimizer)
+    schedule = torch.optim.lr_scheduler.StepLR(optimizer, 2, 0.5)
+    done, losses = checkpoint.resume(path, net, optimizer, schedule=schedule), {}
+    for step, rows in enumerate(batches[:stop], 1):
+        if step <= done:
+            continue
+        optimizer.zero_grad()
+        loss = M.loss_of(torch.nn.Sequential(net, torch.nn.Dropout(0.1)), rows)  # dice that go on
+        loss.backward()
+        optimizer.step()
+        schedule.step()
+        losses[step] = loss.item()
+        if step % 2 == 0:
+            if killed_at and step == stop:
+                sys.settrace(lambda frame, *_: kill_at(frame, killed_at))
+            checkpoint.save(path, step, net, optimizer, schedule=schedule)
+    return losses
 
-    def half(found, where):
-        Path(where).write_bytes(b"half of it")
-        raise KeyboardInterrupt
 
-    monkeypatch.setattr(torch, "save", half)
-    with pytest.raises(KeyboardInterrupt):
-        checkpoint.save(path, 6, net, optimizer)
-    assert checkpoint.resume(path, net, optimizer) == 3
+def kill_at(frame, line):
+    """A tracer that ends this process where `save` comes to its line."""
+    if frame.f_code is not checkpoint.save.__code__:
+        return None
+
+    def look(frame, event, _):
+        if event == "line" and frame.f_lineno == line:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return look
+
+    return look
+
+
+def test_a_kill_at_each_line_of_save_leaves_a_checkpoint_that_resumes_to_the_same_losses(tmp_path):
+    tokens, _ = new_model()
+    batches = list(M.batches(tokens, 6, 4))
+    wanted = train_from(tmp_path / "whole.pt", batches, 6, 7)
+    lines = sorted(
+        {line for _, _, line in checkpoint.save.__code__.co_lines() if line} - {checkpoint.save.__code__.co_firstlineno}
+    )
+    resumed_from = []
+    for line in lines:
+        path = tmp_path / f"at-{line}.pt"
+        killed = forks().Process(target=train_from, args=(path, batches, 4, 7, line))
+        killed.start()
+        killed.join()
+        assert killed.exitcode == -signal.SIGKILL, f"line {line} was not reached"
+        again = train_from(path, batches, 6, 99)
+        resumed_from.append(min(again) - 1)
+        assert again == {step: wanted[step] for step in again}
+    assert set(resumed_from) == {2, 4}
+
+
+def disks_differ(dist, folder, has):
+    """What ranks with disks of their own resume from; has: the steps that each has, one after another."""
+    torch.set_num_threads(1)
+    net = new_model()[1]
+    optimizer = torch.optim.AdamW(net.parameters(), lr=3e-3)
+    path = f"{folder}/{dist.get_rank()}.pt"
+    for step in has[dist.get_rank()]:
+        net.norm.weight.data.fill_(step)
+        checkpoint.save(path, step, net, optimizer)
+    try:
+        return checkpoint.resume(path, net, optimizer, dist), net.norm.weight[0].item()
+    except RuntimeError as error:
+        return str(error)
+
+
+def test_ranks_resume_from_the_newest_step_that_all_of_them_have(tmp_path):
+    def found(name, has):
+        (tmp_path / name).mkdir()
+        return shared(4).call(disks_differ, str(tmp_path / name), has)
+
+    assert found("one behind", [[3, 6], [3], [3, 6], [3, 6]]) == [(3, 3.0)] * 4
+    assert found("all", [[3, 6]] * 4) == [(6, 6.0)] * 4
+    assert {step for step, _ in found("none", [[]] * 4)} == {0}
+    assert set(found("lost", [[3, 6], [], [3, 6], [3, 6]])) == {
+        "no checkpoint is on all ranks (rank 0: [3, 6]; rank 1: none; rank 2: [3, 6]; rank 3: [3, 6]): "
+        "copy one to all of them, or remove all to begin anew"
+    }
 
 
 def launched(tmp_path, *arguments):
