@@ -13,8 +13,8 @@ def clip(parts, max_norm, dist):
     """Scale all gradients so that their norm is at most `max_norm`. Returns the norm before, the same on every rank.
 
     parts: (gradients, groups) each: tensors that are cut over these groups, whose squares are summed
-    over each in turn; no groups for what every rank has whole, which counts once. A gradient that is
-    None is left out. max_norm: math.inf to measure alone. Call it once gradients are final.
+    over each in turn; no groups for what every rank has whole, which counts once; None in their place
+    for copies that are counted by another rank, and only scaled here. A gradient that is None is left out. max_norm: math.inf to measure alone. Call it once gradients are final.
     """
     parts = [
         ([each for each in gradients if each is not None], groups) for gradients, groups in parts
@@ -22,6 +22,8 @@ def clip(parts, max_norm, dist):
     devices = [each.device for gradients, _ in parts for each in gradients]
     total = torch.zeros((), device=devices[0] if devices else None, dtype=torch.float32)
     for gradients, groups in parts:
+        if groups is None:
+            continue
         squares = torch.zeros_like(total)
         for each in gradients:
             exact = each if each.dtype == torch.float64 else each.float()

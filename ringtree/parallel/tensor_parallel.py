@@ -192,26 +192,27 @@ def cut(net):
 
 
 def of_positions(net):
-    """The trained parameters whose gradients, with `sequence`, each rank has from its own positions alone."""
-    norms = [module for module in net.modules() if isinstance(module, nn.LayerNorm)]
-    rows = [module for module in net.modules() if isinstance(module, RowParallel)]
-    parameters = [each for module in norms for each in module.parameters()]
-    parameters += [module.bias for module in rows if module.bias is not None]
-    return [each for each in dict.fromkeys(parameters) if each.requires_grad]
+    """The trained parameters whose gradients, with `sequence`, each rank has from its own positions alone.
+
+    They are all that is whole between embedding and head: layer norms, biases behind a sum, and what else a block has.
+    """
+    mine, between = {*cut(net)}, [*net.blocks.parameters(), *net.norm.parameters()]
+    return [each for each in dict.fromkeys(between) if each.requires_grad and each not in mine]
 
 
 def sum_of_parts(net, dist, group=None):
     """Once, after the last backward pass of a step: sum, in one all-reduce, what each rank has from its own positions.
 
-    With `sequence` these are the gradients of the layer norms, and of the biases behind a sum.
+    With `sequence` these are the gradients of the layer norms, of the biases behind a sum, and of what
+    else is whole within the blocks.
     """
     parameters = of_positions(net)
     gradients = [torch.zeros_like(each) if each.grad is None else each.grad for each in parameters]
-    flat = torch.cat(gradients)
+    flat = torch.cat([each.flatten() for each in gradients])
     dist.all_reduce(flat, group=group)
     parts = flat.split([each.numel() for each in gradients])
     for parameter, gradient, part in zip(parameters, gradients, parts):
-        parameter.grad = gradient.copy_(part)
+        parameter.grad = gradient.copy_(part.view_as(gradient))
         net.summed.done(parameter)
 
 

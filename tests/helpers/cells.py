@@ -38,7 +38,7 @@ class Cell:
     max_norm: float | None = None
     zero_grad: bool | None = None  # set_to_none, before each step's backward passes
     masters: bool = False
-    rows: int = ROWS
+    rows: int = 0  # as many as the ranks divide
     positions: int = CONTEXT
     again: bool | None = None  # activations again, use_reentrant
     looks: bool = False
@@ -81,6 +81,8 @@ def net_of(cell: Cell, seed: int = 0, feed_forward=M.FeedForward):
     def make():
         net = M.GPT(SYMBOLS, LAYERS, WIDTH, HEADS, CONTEXT, feed_forward)
         net.blocks = torch.nn.ModuleList(Adapted(each, cell.returns, cell.again) for each in net.blocks)
+        for number, block in enumerate(net.blocks):
+            block.may_skip = number == 1
         norm = Head(WIDTH)
         norm.load_state_dict(net.norm.state_dict())
         net.norm = norm
@@ -98,10 +100,11 @@ def net_of(cell: Cell, seed: int = 0, feed_forward=M.FeedForward):
     return net
 
 
-def batches(cell: Cell):
+def batches(cell: Cell, ranks: int):
     dice = torch.Generator().manual_seed(3)
+    rows = cell.rows or ROWS // ranks * ranks
     for _ in range(STEPS):
-        yield torch.randint(SYMBOLS, (cell.rows, cell.positions + 1), generator=dice)
+        yield torch.randint(SYMBOLS, (rows, cell.positions + 1), generator=dice)
 
 
 def optimizer_of(cell: Cell):
@@ -120,17 +123,17 @@ def optimizer_of(cell: Cell):
 
 def skip(net, yes):
     for block in net.blocks:
-        block.skips = yes and block is net.blocks[1]
+        block.skips = yes and block.may_skip
 
 
 def alone(cell: Cell, ranks: int, split: bool, feed_forward=M.FeedForward):
     """Losses of each step and after the last one, and norms, of one process. ranks, split: whose rows rank 0 skips."""
     net = net_of(cell, feed_forward=feed_forward)
     optimizer, losses, norms = optimizer_of(cell)(net.parameters()), [], []
-    for batch in batches(cell):
+    for batch in batches(cell, ranks):
         optimizer.zero_grad()
         total = 0.0
-        for rank, rows in enumerate(batch.chunk(ranks) if split else [batch]):
+        for rank, rows in enumerate(batch.tensor_split(ranks) if split else [batch]):
             skip(net, cell.skipped and (rank == 0 or not split))
             loss = M.loss_of(net, rows) * (len(rows) / len(batch))
             loss.backward()
@@ -140,27 +143,28 @@ def alone(cell: Cell, ranks: int, split: bool, feed_forward=M.FeedForward):
         optimizer.step()
     skip(net, False)
     with torch.no_grad():
-        return [*losses, M.loss_of(net, next(batches(replace(cell, rows=ROWS)))).item()], norms
+        return [*losses, M.loss_of(net, next(batches(replace(cell, rows=0), ranks))).item()], norms
 
 
 class Way:
     """A technique in the phases of a step; by itself, data parallel by `average_each`."""
 
     split = True  # ranks see different rows
+    one_has_it = False  # a block is on one rank alone
     feed_forward = M.FeedForward
 
     def __init__(self, dist, cell, group=None, seed=0):
         self.dist, self.cell, self.group = dist, cell, group
         self.rank, self.size = dist.get_rank(group), dist.get_world_size(group)
         self.net = net_of(cell, seed, type(self).feed_forward)
-        skip(self.net, cell.skipped and self.rank == 0)
+        skip(self.net, cell.skipped and (self.rank == 0 or self.one_has_it))
         self.ready()
 
     def ready(self):
         self.optimizer = optimizer_of(self.cell)(self.net.parameters())
 
     def mine(self, batch):
-        return batch.chunk(self.size)[self.rank] if self.split else batch
+        return batch.tensor_split(self.size)[self.rank] if self.split else batch
 
     def backward(self, rows, weight, last):
         """One backward pass; returns the loss's value, over this rank's rows."""
@@ -276,7 +280,7 @@ class Sequence(Tensor):
 
 
 class Pipeline(Way):
-    split = False
+    split, one_has_it = False, True
 
     def ready(self):
         whole = self.net
@@ -288,8 +292,12 @@ class Pipeline(Way):
         self.both = self.cell.tied and self.new_group()
 
     def new_group(self):
-        ranks = self.dist.get_process_group_ranks(self.group) if self.group else range(self.size)
-        return self.dist.new_group([ranks[0], ranks[-1]])
+        """Of first and last rank: each is in one of as many groups as there are pipelines."""
+        if self.group is None:
+            return self.dist.new_group([0, self.size - 1])
+        columns = self.dist.get_world_size() // self.size
+        ends = [self.dist.new_group([each, each + (self.size - 1) * columns]) for each in range(columns)]
+        return ends[self.dist.get_rank() % columns]
 
     def run(self, rounds, rows, weight):
         micro = rows.chunk(2)
@@ -326,7 +334,10 @@ class Pipeline(Way):
 
     def gradients(self):
         second = {*self.ends} if self.cell.tied and self.rank and self.size > 1 else set()
-        return [([each.grad for each in self.net.parameters() if each not in second], [self.group])]
+        return [
+            ([each.grad for each in self.net.parameters() if each not in second], [self.group]),
+            ([each.grad for each in second], None),
+        ]
 
 
 class Experts(Way):
@@ -385,9 +396,16 @@ CELLS = {
 }
 
 
-def train(dist, name: str, cell: Cell, group=None, grid=None):
-    """What one process returns in `alone`, by this technique; or the error's type and text."""
+def train(dist, name: str, cell: Cell, across: int = 0):
+    """What one process returns in `alone`, by this technique; or the error's type and text.
+
+    across: on a mesh of two columns, that many ranks below each other are a group, and both groups train.
+    """
     torch.set_num_threads(1)
+    group = None
+    if across:
+        columns = [dist.new_group([2 * row + column for row in range(across)]) for column in range(2)]
+        group = columns[dist.get_rank() % 2]
     try:
         return _train(dist, WAYS[name], cell, group)
     except (ValueError, RuntimeError) as error:
@@ -397,7 +415,7 @@ def train(dist, name: str, cell: Cell, group=None, grid=None):
 def _train(dist, form, cell, group):
     way = form(dist, cell, group)
     parts, losses, norms = cell.parts or way.size, [], []
-    for number, batch in enumerate(batches(cell)):
+    for number, batch in enumerate(batches(cell, way.size)):
         if cell.zero_grad is not None:
             way.zero_grad(cell.zero_grad)
         mine, total = way.mine(batch), 0.0
@@ -407,14 +425,14 @@ def _train(dist, form, cell, group):
             weight = len(rows) / len(batch) * (way.size if way.split else 1)
             total += way.backward(rows, weight, place == len(pieces) - 1)
         if cell.looks:
-            way.look(next(batches(cell)))
+            way.look(next(batches(cell, way.size)))
         way.finish()
         norms.append(float(clipping.clip(way.gradients(), cell.max_norm or math.inf, dist)))
         way.step()
         if cell.zero_grad is None:
             way.zero_grad(True)
         if cell.looks:
-            way.look(next(batches(cell)))
+            way.look(next(batches(cell, way.size)))
         if cell.saved and number == 1:
             state, old = way.state(), way
             way = form(dist, cell, group, seed=5)
@@ -426,4 +444,4 @@ def _train(dist, form, cell, group):
             total /= way.size
         losses.append(total.item())
     skip(way.net, False)
-    return [*losses, way.look(next(batches(replace(cell, rows=ROWS))))], norms
+    return [*losses, way.look(next(batches(replace(cell, rows=0), way.size)))], norms

@@ -22,7 +22,7 @@ class ShardedGradients:
         self.copies = dist.get_world_size(group)
         self.copies *= dist.get_world_size(replicas) if replicas is not None else 1
         self.whole = {}  # by unit: the vector of its gradients, and the parameters that are in it
-        self.seen, self.sent = Counter(), 0
+        self.seen, self.passes, self.sent = Counter(), 0, 0
         self.final = (
             False  # whether all gradients since the last step are in the shards, of all ranks
         )
@@ -51,7 +51,7 @@ class ShardedGradients:
 
     def _due(self):
         """How many units are to be sent: all, for each backward pass so far."""
-        return len(self.order) * max(self.seen.values(), default=1)
+        return len(self.order) * max(self.passes, *self.seen.values(), 1)
 
     def _next(self):
         return self.order[self.sent % len(self.order)]
@@ -64,16 +64,21 @@ class ShardedGradients:
         self._settle()
         part = torch.empty_like(flat.shard)
         work = self.dist.reduce_scatter_single(part, vector, group=self.group, async_op=True)
-        self.under_way = flat, part, work
+        self.under_way = flat, vector, part, work
+        del self.whole[flat]  # what comes now is of the next backward pass
         self.sent += 1
+
+    def before(self, flat):
+        """Where the backward pass comes to this unit: send all behind it, full or not, before anything else is called."""
+        while self.order.index(flat) > self.sent % len(self.order) and self.sent < self._due():
+            self._send()
 
     def _settle(self):
         """Wait for the reduce-scatter under way, so that the gradients of two units are whole at most."""
         if self.under_way:
-            flat, part, work = self.under_way
+            flat, _, part, work = self.under_way
             work.wait()
             self.under_way = None
-            del self.whole[flat]
             part /= self.copies
             self._average()
             work = None
@@ -98,13 +103,18 @@ class ShardedGradients:
             self._send()
         self._settle()
         self._average()
-        self.seen, self.sent, self.final = Counter(), 0, True
+        for flat, (_, there) in self.whole.items():
+            raise RuntimeError(
+                f"{flat.names[min(there)]} received a gradient after its unit was sent: "
+                "list the units in the order in which the forward pass uses them"
+            )
+        self.seen, self.passes, self.sent, self.final = Counter(), 0, 0, True
 
     def held(self):
         """All gradients that it has at this moment."""
         vectors = [vector for vector, _ in self.whole.values()]
-        parts = [way[1] for way in (self.under_way, self.averaging) if way]
-        return vectors + parts + [piece.grad for flat in self.order for piece in flat.pieces]
+        moving = [*(self.under_way or ())[1:3], *(self.averaging or ())[1:2]]
+        return vectors + moving + [piece.grad for flat in self.order for piece in flat.pieces]
 
 
 class ZeRO2:

@@ -22,7 +22,7 @@ class ZeRO3:
         pairs = [pair for pair in zip(units, flats_of(units, dist, group)) if pair[1]]
         self.flats = [flat for _, flat in pairs]
         self.gathers = {}  # by unit: the work that brings its parameters; None once they are here
-        self.used, self.opened = set(), False
+        self.used, self.back, self.opened = set(), set(), False
         for place, (unit, flat) in enumerate(pairs):
             flat.keep(flat.shard.detach().clone())
             self._drop(flat)
@@ -38,11 +38,23 @@ class ZeRO3:
         """Before a unit computes: have its parameters, and begin to gather those ahead."""
         if torch.is_grad_enabled():
             self.used.add(place)
+        if direction == -1:
+            self._comes_back_to(place)
+        elif not in_backward():
+            self.back = set()
         # Activations that are computed again, in the backward pass, come from behind: nothing lies ahead of them.
         ahead = 0 if direction == 1 and in_backward() else self.ahead
         for flat in self.flats[place::direction][: 1 + ahead]:
             self._gather(flat)
         self._wait(self.flats[place])
+
+    def _comes_back_to(self, place):
+        """Gathers and reduce-scatters keep one order on all ranks, also where a parameter has no gradient on one."""
+        if not self.back:
+            self.gradients.passes += 1
+        self.back.add(place)
+        if self.back.issuperset(range(place + 1, len(self.flats))):
+            self.gradients.before(self.flats[place])
 
     def _used(self, place, last, module, inputs, output):
         """After the forward pass of a unit's module; the backward pass comes by the module's outputs."""

@@ -1,0 +1,229 @@
+"""Each technique in each setting of a training: equal to one process, or refused with one sentence."""
+
+import os
+import re
+from functools import cache
+
+import pytest
+import torch
+from helpers.cells import CELLS, WAYS, Cell, alone, batches, train
+from helpers.processes import shared
+
+from ringtree import Link, ProgramError, simulate
+from ringtree.parallel import counting
+from ringtree.parallel import model as M
+from ringtree.parallel.master_weights import MasterWeights
+
+SIZES = [2, 3, 1, 4, 5, 6] if os.environ.get("RINGTREE_NIGHTLY") else [2, 3]
+
+ONE_SIDED = (
+    r"blocks\.1\.adapter\.weight has a gradient on 1 of \d ranks that share the matrices: all of them must take the same"
+)
+POSITIONS = r"11 positions cannot be shared by \d ranks: pad the rows to a multiple of \d"
+UNEQUAL = r"micro-batches have shapes \(4, 12\), \(3, 12\): give equal ones, from a batch whose rows are a multiple of 2"
+TRAVELS = r"stage 0 returned a {}: one tensor travels between stages, so return that alone"
+
+REFUSED = {
+    ("tensor_parallel", "a parameter unused on one rank"): ONE_SIDED,
+    ("tensor_parallel, sequence", "a parameter unused on one rank"): ONE_SIDED,
+    ("tensor_parallel, sequence", "positions that p does not divide"): POSITIONS,
+    ("pipeline", "rows that p does not divide"): UNEQUAL,
+    ("pipeline", "a module that returns a tuple"): TRAVELS.format("tuple"),
+    ("pipeline", "a module that returns a dict"): TRAVELS.format("dict"),
+}
+
+
+def refusal(way: str, name: str, size: int) -> str | None:
+    """What is to be said in this cell, if it is refused on so many ranks."""
+    if way.startswith("tensor") and 6 % size:
+        return rf"6 heads cannot be shared by {size} ranks"
+    if way == "experts" and 6 % size:
+        return rf"6 experts for {size} ranks: give a multiple of {size}"
+    if size == 1 and name in ("a parameter unused on one rank", "positions that p does not divide"):
+        return None
+    if size == 1 and way == "pipeline" and name.startswith("a module that returns"):
+        return None
+    return REFUSED.get((way, name))
+
+
+@cache
+def wanted(name: str, size: int, way: str):
+    form = WAYS[way]
+    return alone(CELLS[name], size, form.split, form.feed_forward)
+
+
+def must_be_one_process(found, losses, norms, exact=True):
+    for ours, our_norms in found:
+        assert not isinstance(ours, str), our_norms
+        assert ours == pytest.approx(losses, abs=1e-11 if exact else 0.03, rel=0)
+        assert our_norms == pytest.approx(norms, rel=1e-6 if exact else 0.01)
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("name", CELLS)
+@pytest.mark.parametrize("way", WAYS)
+def test_a_cell_is_one_process_or_refused(way, name, size):
+    told = refusal(way, name, size)
+    if told and told.startswith("stage 0"):  # the other ranks wait: on the simulator's clock for no time
+        with pytest.raises(ProgramError, match=told):
+            simulate(lambda _, dist: one_step(dist, way, CELLS[name]), range(size), Link(0, 0))
+        return
+    found = shared(size).call(train, way, CELLS[name])
+    if told:
+        assert all(re.search(told, message) for _, message in found), found
+    else:
+        must_be_one_process(found, *wanted(name, size, way), exact=not CELLS[name].masters)
+
+
+@pytest.mark.parametrize("name", ["as in the chapters", "clipping", "accumulation over 3 parts", "tied weights"])
+@pytest.mark.parametrize("way", WAYS)
+def test_a_group_is_one_axis_of_a_mesh(way, name):
+    found = shared(4).call(train, way, CELLS[name], 2)
+    must_be_one_process(found, *wanted(name, 2, way))
+
+
+# -- what a step may not do -------------------------------------------------------
+
+
+def unit_left_out(dist, form):
+    """The error of a rank whose forward pass leaves out a unit, on all ranks."""
+    from ringtree.parallel import sharded
+
+    layers = torch.nn.ModuleList(torch.nn.Linear(4, 4) for _ in range(3)).double()
+    share = getattr(sharded, form)([[each] for each in layers], dist, torch.optim.AdamW)
+    layers[2](layers[0](torch.ones(2, 4).double())).sum().backward()
+    try:
+        share.step()
+    except RuntimeError as error:
+        return str(error)
+
+
+def test_zero3_says_which_unit_was_left_out():
+    expected = r"weight of module 0 in unit 1 and its unit were not used in this step on this rank"
+    assert all(re.match(expected, error) for error in shared(2).call(unit_left_out, "ZeRO3"))
+    assert shared(2).call(unit_left_out, "ZeRO2") == [None, None]
+
+
+def wrongly_made(dist, how):
+    """The error of a ZeRO that is given what it cannot share."""
+    from ringtree.parallel import sharded
+
+    one, two = (torch.nn.Linear(4, 4, bias=False) for _ in range(2))
+    if how == "tied":
+        one.weight = two.weight
+    if how == "dtypes":
+        two.double()
+    try:
+        share = sharded.ZeRO3([[one], [two]] if how != "dtypes" else [[one, two]], dist, torch.optim.AdamW)
+        if how == "frozen later":
+            one.requires_grad_(False)
+            two(one(torch.ones(2, 4))).sum().backward()
+            share.step()
+        if how == "saved":
+            one.state_dict()
+    except (ValueError, RuntimeError) as error:
+        return str(error)
+
+
+@pytest.mark.parametrize(
+    ("how", "told"),
+    [
+        (
+            "tied",
+            "weight of module 0 in unit 1 is also weight of module 0 in unit 0: modules that share a parameter go into one unit",
+        ),
+        ("dtypes", "weight of module 0 in unit 0 shares its unit with other dtypes (torch.float32, torch.float64): "),
+        (
+            "frozen later",
+            "weight of module 0 in unit 0 was frozen after it was sharded: freeze it before, or make the shards anew",
+        ),
+        (
+            "saved",
+            "the parameters of this Linear are sharded by ZeRO-3, and not here: save and load on every rank within `with sharded.whole():`",
+        ),
+    ],
+)
+def test_what_zero_cannot_share_is_told_by_name(how, told):
+    assert all(error.startswith(told) for error in shared(2).call(wrongly_made, how))
+
+
+def one_step(dist, way, cell, times=1):
+    step = WAYS[way](dist, cell)
+    for _ in range(times):
+        step.backward(step.mine(next(batches(cell, step.size))), 1.0, True)
+        step.finish()
+
+
+@pytest.mark.parametrize("way", ["tensor_parallel, sequence", "experts"])
+def test_a_backward_pass_on_top_of_a_sum_is_told(way):
+    for error in shared(2).call(finished_twice, way):
+        assert re.match(r"a backward pass adds to gradients that were (summed|averaged) over ranks: do that once", error)
+
+
+def finished_twice(dist, way):
+    try:
+        return one_step(dist, way, Cell(), 2)
+    except RuntimeError as error:
+        return str(error)
+
+
+# -- 16 bits -----------------------------------------------------------------------
+
+
+def held_in_bf16(dist, form):
+    """Bytes a parameter of weights, gradients and optimizer, over all ranks together."""
+    from functools import partial
+
+    from ringtree.parallel import sharded
+
+    torch.set_num_threads(1)
+    net = M.seeded(lambda: M.GPT(16, layers=2, width=32, heads=2)).bfloat16()
+    share = None
+    make = partial(MasterWeights, make=torch.optim.AdamW)
+    if form:
+        units = [[net.token, net.place], *([each] for each in net.blocks), [net.norm, net.head]]
+        share = getattr(sharded, form)(units, dist, make)
+    optimizer = share.optimizer if share else make(net.parameters())
+    M.loss_of(net, torch.zeros(2, 9, dtype=torch.long)).backward()
+    held = counting.held([*net.parameters(), *(flat.shard for flat in share.flats)] if share else net.parameters())
+    (share or optimizer).step()
+    state = [value for each in optimizer.state.values() for value in each.values() if value.dim()]
+    count = (
+        sum(each.numel() for each in net.parameters()) if form != "ZeRO3" else sum(sum(flat.lengths) for flat in share.flats)
+    )
+    return held / count, counting.held([*optimizer.masters, *state]) / count, {each.dtype for each in state}
+
+
+@pytest.mark.parametrize("form", [None, "ZeRO1", "ZeRO3"])
+def test_mixed_precision_takes_two_bytes_a_weight_and_twelve_for_the_optimizer(form):
+    found = shared(2).call(held_in_bf16, form)
+    twelve = sum(optimizer for _, optimizer, _ in found) / (1 if form else 2)
+    assert twelve == pytest.approx(12, rel=1e-9)
+    assert all(dtypes == {torch.float32} for _, _, dtypes in found)
+
+
+def test_without_masters_most_weights_of_16_bits_do_not_move():
+    def moved(make):
+        net = M.seeded(lambda: M.GPT(16, layers=2, width=32, heads=2)).bfloat16()
+        optimizer, before = make(net.parameters()), [each.detach().clone() for each in net.parameters()]
+        for _ in range(40):
+            M.loss_of(net, torch.arange(18).reshape(2, 9) % 16).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        same = sum((new == old).sum().item() for new, old in zip(net.parameters(), before))
+        return 1 - same / sum(each.numel() for each in before)
+
+    adam = lambda parameters: torch.optim.AdamW(parameters, lr=3e-5, weight_decay=0)  # noqa: E731
+    assert moved(lambda parameters: MasterWeights(parameters, adam)) > moved(adam) + 0.3
+
+
+def test_what_is_written_to_the_weights_goes_on_from_there():
+    weight = torch.nn.Parameter(torch.ones(3, dtype=torch.bfloat16))
+    optimizer = MasterWeights([weight], lambda each: torch.optim.SGD(each, lr=1e-4))
+    weight.grad = torch.ones_like(weight)
+    optimizer.step()
+    assert weight.tolist() == [1, 1, 1] and optimizer.masters[0][0].item() == pytest.approx(1 - 1e-4)
+    with torch.no_grad():
+        weight[0] = 5
+    optimizer.step()
+    assert optimizer.masters[0].tolist() == pytest.approx([5 - 1e-4, 1 - 2e-4, 1 - 2e-4])
