@@ -9,7 +9,7 @@ import torch
 from helpers.cells import CELLS, WAYS, Cell, alone, batches, train
 from helpers.processes import shared
 
-from ringtree import Link, ProgramError, simulate
+from ringtree import Link, simulate
 from ringtree.parallel import counting
 from ringtree.parallel import model as M
 from ringtree.parallel.master_weights import MasterWeights
@@ -65,7 +65,7 @@ def must_be_one_process(found, losses, norms, exact=True):
 def test_a_cell_is_one_process_or_refused(way, name, size):
     told = refusal(way, name, size)
     if told and told.startswith("stage 0"):  # the other ranks wait: on the simulator's clock for no time
-        with pytest.raises(ProgramError, match=told):
+        with pytest.raises(ValueError, match=told):
             simulate(lambda _, dist: one_step(dist, way, CELLS[name]), range(size), Link(0, 0))
         return
     found = shared(size).call(train, way, CELLS[name])

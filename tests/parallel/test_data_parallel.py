@@ -119,7 +119,7 @@ def test_gradients_that_travel_in_bf16_cost_half_and_some_digits(ranks):
 
 def averaged_twice(dist):
     _, net = new_model()
-    averaging = by_hand.Overlapped(net, dist, 1 << 30)
+    by_hand.Overlapped(net, dist, 1 << 30)
     rows = torch.zeros(1, 9, dtype=torch.long)
     M.loss_of(net, rows).backward()
     try:

@@ -152,10 +152,11 @@ def held_by(dist, way):
 
     def parts():
         shards = [flat.shard for flat in sharded.flats]
+        pieces = [piece for flat in sharded.flats for piece in flat.pieces]
         filling = sharded.gradients.held() if hasattr(sharded, "gradients") else []
         return {
             "parameters": [*net.parameters(), *shards],
-            "gradients": [*(each.grad for each in [*net.parameters(), *shards]), *filling],
+            "gradients": [*(each.grad for each in [*net.parameters(), *pieces]), *filling],
             "state": [value for each in sharded.optimizer.state.values() for value in each.values() if value.dim()],
         }
 

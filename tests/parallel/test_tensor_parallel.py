@@ -2,7 +2,6 @@
 
 from collections import Counter
 from functools import partial
-from types import SimpleNamespace
 
 import pytest
 import torch
