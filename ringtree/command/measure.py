@@ -11,6 +11,7 @@ import re
 import sys
 
 from ringtree.collectives import call_names
+from ringtree.command import launching
 from ringtree.errors import UsageError
 from ringtree.live.processes.engine import LAUNCHERS
 from ringtree.measure import crews, nccl_options, sweep, table
@@ -102,7 +103,7 @@ def _run(options, given):
     jobs = _jobs(what, options, planned, settings)  # most mistakes show before any rank has started
     _tell([*notes, f"{planned} for {_plan(jobs)}"])
     if not planned.joins and not _can_start():
-        return _under_torchrun(planned.size, given)
+        return launching.under_torchrun(planned.size, "ringtree.measure", given)
     with _group(options) as (crew, speaks):
         return _measured(what, _jobs(what, options, crew, settings), crew, speaks, settings, options)
 
@@ -110,20 +111,6 @@ def _run(options, given):
 def _can_start():
     """Whether `ringtree.start` has what it needs, which the extra `live` brings."""
     return all(importlib.util.find_spec(name) for name in ("IPython", "ipykernel", "ipyparallel"))
-
-
-def _under_torchrun(count, given):
-    """Run this command again on ranks that PyTorch's own launcher starts; return the exit code of the first that failed, or 0."""
-    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
-    from torch.distributed.launcher.api import LaunchConfig, elastic_launch
-
-    os.environ.setdefault("OMP_NUM_THREADS", "1")  # ranks that share cores must not fight for them
-    config = LaunchConfig(1, 1, count, run_id="measure", rdzv_backend="c10d", rdzv_endpoint="127.0.0.1:0", max_restarts=0)
-    try:
-        elastic_launch(config, sys.executable)("-m", "ringtree.measure", *given)
-    except ChildFailedError as error:
-        return error.get_first_failure()[1].exitcode
-    return 0
 
 
 class _Planned:

@@ -15,7 +15,6 @@ same; where no rank uses it, it ends with zeros, which an optimizer with weight 
 Runs on torch 2.1 and later.
 """
 
-
 import torch
 
 

@@ -2,7 +2,8 @@
 
 import torch
 
-from ringtree.command.parallel import TECHNIQUES
+from ringtree.command.parallel import Settings
+from ringtree.command.parallel import train as train_by
 from ringtree.parallel import model as M
 
 
@@ -20,4 +21,4 @@ def train(net, batches, loss_of=M.loss_of):
 
 def losses_of_the_script(dist, technique, steps):
     """What a rank of `python -m ringtree.parallel` has as losses, without the launcher."""
-    return [*TECHNIQUES[technique](torch.device("cpu"), steps)]
+    return [*train_by(Settings(technique, steps), torch.device("cpu"))]
