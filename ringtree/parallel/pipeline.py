@@ -59,6 +59,10 @@ class Stage(nn.Module):
 
     def __init__(self, model, number, stages):
         super().__init__()
+        if len(model.blocks) < stages:
+            raise ValueError(
+                f"{len(model.blocks)} blocks for {stages} stages: give a model with a block a stage at least"
+            )
         first, end = (len(model.blocks) * n // stages for n in (number, number + 1))
         self.blocks = model.blocks[first:end]
         self.first, self.last = number == 0, number == stages - 1
