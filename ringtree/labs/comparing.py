@@ -20,7 +20,7 @@ def difference(answer, wanted, returned="returned", should="should return"):
     if isinstance(wanted, dict):
         for name, other in wanted.items():
             one = answer.get(name) if isinstance(answer, dict) else None
-            if found := difference(one, other, f"has as {name}", "should have"):
+            if found := difference(one, other, f"has the {name}", "should have"):
                 return found[0], _inside(name, found[1])
         return None
     if isinstance(wanted, list | tuple):
@@ -183,9 +183,9 @@ def factor_text(found: Fraction, size: int, what="everything is") -> str:
         times = "half of" if found == Fraction(1, 2) else f"{found} of"
     ranks = f"there {'is' if size == 1 else 'are'} {count_text(size, 'rank')}"
     if found.numerator == size > 1:
-        ranks += ", as if it were multiplied by their number, or not divided by it"
+        ranks += ", so perhaps you multiply by their number, or do not divide by it"
     elif found.denominator == size > 1:
-        ranks += ", as if it were divided by their number"
+        ranks += ", so perhaps you divide by their number once too often"
     return f"{what} {times} what it should be; {ranks}"
 
 

@@ -21,7 +21,7 @@ from ringtree.given import number, takes, text
 from ringtree.labs import exercises, marks
 from ringtree.labs.error_text import error_text
 from ringtree.labs.examination import Examination, learners
-from ringtree.labs.exercise import CheckFailed
+from ringtree.labs.exercise import CheckFailed, folded
 from ringtree.labs.judging import judge, program_of
 from ringtree.labs.patches import put_back
 from ringtree.live import cluster
@@ -110,9 +110,9 @@ class Lab:
         reached = exercise.levels[verdict.level - 1] if verdict.level else None
         print(f"{name} is right{f', and {reached.name}' if reached else ''}: {exercise.tried(verdict)}.")
         if reached and reached.why:
-            print(reached.why)
+            print(*folded(reached.why), sep="\n")
         if verdict.next_level:
-            print(verdict.next_level)
+            print(*folded(verdict.next_level), sep="\n")
 
     def again(self):
         """Run the case on which the last check failed once more, with your function as it is now; say what came of it.

@@ -268,7 +268,7 @@ WRONG = {
         ),
         "the mean": (
             RINGS.replace("return total", "return total / dist.get_world_size()"),
-            "everything is half of what it should be; there are 2 ranks, as if it were divided by their number",
+            "everything is half of what it should be; there are 2 ranks, so perhaps you divide by their number once too often",
         ),
         "received into the chunk itself": (
             RINGS.replace("got = chunk if ahead else torch.empty_like(chunk)", "got = chunk"),
