@@ -49,7 +49,7 @@ class Asked:
 
     @property
     def result(self) -> int:
-        """Which of the tensors gets the result: torch gives it first, but for what a root alone gets."""
+        """Return which of the tensors gets the result: torch gives it first, but for what a root alone gets."""
         return 1 if self.row.root == "dst" and len(self.tensors) > 1 else 0
 
     @property
@@ -58,7 +58,7 @@ class Asked:
         return max((sum(each.nbytes for each in _listed(tensor)) for tensor in self.tensors), default=0)
 
     def meets(self, other: Asked) -> bool:
-        """Whether two ranks' calls can be the same collective: its kind, root (once found) and operation."""
+        """Return whether two ranks' calls can be the same collective: its kind, root (once found) and operation."""
         return self.row is other.row and self.root == other.root and self.op == other.op
 
     def buffers(self):
@@ -335,5 +335,5 @@ def _from_shards(run, dist, shard, parts):
 
 
 def _places(whole, parts):
-    """Where the parts lie in the full vector."""
+    """Return where the parts lie in the full vector."""
     return whole.split([part.numel() for part in parts]) if parts else []

@@ -69,7 +69,7 @@ class Link:
 
     @property
     def is_textbook(self) -> bool:
-        """Whether a message keeps its ports until it arrives: g = α."""
+        """Return whether a message keeps its ports until it arrives: g = α."""
         return self.gap == self.alpha
 
     @property

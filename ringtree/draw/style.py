@@ -124,7 +124,7 @@ def _at(room: int, function, args, options):
 
 
 def narrow() -> bool:
-    """Whether the drawing that is being made is the one for a phone."""
+    """Return whether the drawing that is being made is the one for a phone."""
     return _room.get() == NARROW
 
 

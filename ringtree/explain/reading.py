@@ -86,7 +86,7 @@ class Sweep:
 
     @property
     def no_latency(self) -> bool:
-        """Whether its calls were timed back to back although the root of them runs ahead."""
+        """Return whether its calls were timed back to back although the root of them runs ahead."""
         return runs_ahead(self.collective, self.tool)
 
 

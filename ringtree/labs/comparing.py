@@ -68,7 +68,7 @@ def _unwritten(answer, place):
 
 
 def _differ(answer, wanted):
-    """Where two flattened tensors differ: whole numbers at all, fractions beyond what an order of adding makes."""
+    """Return where two flattened tensors differ: whole numbers at all, fractions beyond what an order of adding makes."""
     if not wanted.is_floating_point():
         return (answer != wanted).view(-1)
     tolerance = 1e-12 if wanted.dtype == torch.float64 else 1e-5
@@ -76,7 +76,7 @@ def _differ(answer, wanted):
 
 
 def _six_digits(answer, wanted):
-    """Whether they differ as after a float32: by little, beside the largest number, since small ones are sums of large ones."""
+    """Return whether they differ as after a float32: by little, beside the largest number, since small ones are sums of large ones."""
     return torch.allclose(answer, wanted, rtol=1e-6, atol=1e-6 * wanted.abs().max().item())
 
 
@@ -87,12 +87,12 @@ def short(value) -> str:
 
 
 def is_number(value) -> bool:
-    """Whether an answer is a finite number: no text, no bool, no tensor."""
+    """Return whether an answer is a finite number: no text, no bool, no tensor."""
     return isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def is_whole(value) -> bool:
-    """Whether an answer is a whole number, Python's or NumPy's: no bool, no float, no tensor."""
+    """Return whether an answer is a whole number, Python's or NumPy's: no bool, no float, no tensor."""
     return isinstance(value, numbers.Integral) and not isinstance(value, bool)
 
 
@@ -207,7 +207,7 @@ GIVEN = 400  # characters on what the ranks were given
 
 
 def given_text(given) -> str:
-    """What each rank was given, shortened where it is long."""
+    """Return what each rank was given, shortened where it is long."""
     said, room = [], GIVEN
     for rank, entry in enumerate(given):
         text = f"rank {rank} {_given(entry)}"

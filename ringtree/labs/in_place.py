@@ -127,7 +127,7 @@ def _definition(function):
 
 
 def _inside(lines):
-    """Whether a line belongs to the function that begins with the first of these: it stands further in, or is empty."""
+    """Return whether a line belongs to the function that begins with the first of these: it stands further in, or is empty."""
     margin = len(lines[0]) - len(lines[0].lstrip()) if lines else 0
     return lambda line: not line.strip() or line.lstrip()[0] in ")#" or len(line) - len(line.lstrip()) > margin
 
@@ -167,7 +167,7 @@ def _into(changed, old, new):
 
 
 def _keep(changed, into, old, new):
-    """What nothing has kept: a tensor goes into the old one, or gets its name; anything else stays without one."""
+    """Return what nothing has kept: a tensor goes into the old one, or gets its name; anything else stays without one."""
     if not isinstance(new, torch.Tensor):
         return old
     changed.append(new)
@@ -237,7 +237,7 @@ def _ways(node, names, parameters):
 
 
 def _copied(value, method, args):
-    """What `value.method(args)` copies: x of x.clone(), torch.clone(x), copy.copy(x); None where it makes no copy."""
+    """Return what `value.method(args)` copies: x of x.clone(), torch.clone(x), copy.copy(x); None where it makes no copy."""
     if method not in COPIES:
         return None
     if isinstance(value, ast.Name) and value.id in ("torch", "copy"):

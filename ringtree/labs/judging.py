@@ -104,7 +104,7 @@ def _run(program, exercise, case, rules, seconds):
 
 
 def _is_right(function, exercise, case, rules):
-    """Whether another function than the learner's is right on a case."""
+    """Return whether another function than the learner's is right on a case."""
     try:
         with contextlib.redirect_stdout(None):
             return _mistake(_run(program_of(function, case, exercise), exercise, case, rules, 1.0), exercise) is None
@@ -207,7 +207,7 @@ def _changed(value):
 
 
 def _reason(run, exercise, wanted, rank, place):
-    """Why an element of a rank's answer is wrong, in words: by a factor, as its exercise tells, or by the parts of a sum; or None."""
+    """Return why an element of a rank's answer is wrong, in words: by a factor, as its exercise tells, or by the parts of a sum; or None."""
     size, (way, element) = run.case.size, place
     said = []
     if found := factor(run.outputs, wanted, size):

@@ -74,7 +74,7 @@ class Lab:
 
     @property
     def given(self):
-        """What a lab gives its learner to work with, in the order that its notebook names it."""
+        """Return what a lab gives its learner to work with, in the order that its notebook names it."""
         if not hasattr(self._module, "GIVEN"):
             raise UsageError(
                 f'the lab "{self.name}" gives nothing to work with; lab.again() runs the case that failed once more'
@@ -210,7 +210,7 @@ def _code_of(function) -> str:
 
 @contextlib.contextmanager
 def _some_of_what_is_printed():
-    """What is printed in here shows, but for what is too much."""
+    """Show what is printed in here, up to a limit."""
     with contextlib.redirect_stdout(_Some(sys.stdout)) as some:
         yield
     if some.left < 0:
@@ -232,7 +232,7 @@ class _Some(io.TextIOBase):
 
 @contextlib.contextmanager
 def _by_rank():
-    """What the ranks of a simulated run print shows line by line, each with its rank. Gives what wraps a rank program for it."""
+    """Show what the ranks of a simulated run print, line by line, each with its rank. Gives what wraps a rank program for it."""
     ranks, shown = {}, sys.stdout
 
     def told_by(function):
@@ -289,7 +289,7 @@ def _show_below(verdict, exercise):
 
 
 def _picture(program, case, exercise, title):
-    """Where every chunk goes, in the step player; of a training, when each rank computes, and which collectives it calls.
+    """Draw where every chunk goes, in the step player; of a training, when each rank computes, and which collectives it calls.
 
     None where there is nothing to see: no message of the learner's own that carries something, and nobody who computes.
     """

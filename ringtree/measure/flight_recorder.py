@@ -41,7 +41,7 @@ class Entry:
 
     @property
     def must_agree(self):
-        """What the ranks of a group must have in common. (Others than these may give as much as each likes.)"""
+        """Return what the ranks of a group must have in common. (Others than these may give as much as each likes.)"""
         return self.operation, self.elements if self.operation in ALIKE else None
 
     def __str__(self):

@@ -135,7 +135,7 @@ def _figure(value, width):
 
 
 def head_lines(table) -> list[str]:
-    """What stands above the rows, for a table that is printed while it is measured: one with its first row will do."""
+    """Return what stands above the rows, for a table that is printed while it is measured: one with its first row will do."""
     return [*_provenance_lines(table), *_head(bool(table["batches"].notna().any()))]
 
 

@@ -34,7 +34,7 @@ class Agenda:
             ranks.append(rank)
 
     def _put_back(self):
-        """What comes in is no later than those about to go on: it has to be sorted in among them."""
+        """Put the ranks of this moment back in line: a rank that came in may go before them."""
         self.later[self.time] = self.ranks
         heappush(self.times, self.time)
         self.time, self.ranks = -math.inf, []
@@ -82,7 +82,7 @@ class Agenda:
             heapify(self.times)
 
     def before(self, time, rank):
-        """Whether another goes on before a rank that is ready at `time`."""
+        """Return whether another goes on before a rank that is ready at `time`."""
         if self.ranks:
             return self.time < time or (self.time == time and self.ranks[-1] < rank)
         if not self.times or self.times[0] > time:

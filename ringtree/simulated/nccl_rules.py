@@ -118,7 +118,7 @@ class _Run:
         return True
 
     def _held(self, rank):
-        """Whether a program has not ended, or has left something behind that never will."""
+        """Return whether a program has not ended, or has left something behind that never will."""
         return self.at[rank] < len(self.issued[rank]) or any(
             not each.done for _, each in self.issued[rank][: self.at[rank]] if each
         )

@@ -100,7 +100,7 @@ def simulate(
 
 
 def run(program, inputs, network, notes, gamma=0.0, checked=False, seconds=60.0, rules="gloo", autograd=False):
-    """What `simulate` does. notes: who notes what happens, `Notes` or a `Tape`."""
+    """Return what `simulate` does. notes: who notes what happens, `Notes` or a `Tape`."""
     mode = torch.is_grad_enabled()
     ways = Threads(lambda: _conditions(clock, gamma, guard, issued, mode)) if autograd else greenlet
     clock = Clock(len(inputs), notes, ways)
@@ -125,7 +125,7 @@ def run(program, inputs, network, notes, gamma=0.0, checked=False, seconds=60.0,
 
 
 def _body(program, dist, entry):
-    """What one rank runs."""
+    """Return what one rank runs."""
     rank = dist._rank
     arguments = _copied(entry if isinstance(entry, tuple) else (entry,))
 
@@ -152,7 +152,7 @@ def _named(error, rank):
 
 @contextlib.contextmanager
 def _conditions(clock, gamma, guard, issued, mode):
-    """What torch keeps by thread, in a thread where ranks run. mode: whether gradients are noted."""
+    """Yield what torch keeps by thread, in a thread where ranks run. mode: whether gradients are noted."""
     told = told_of_operations(
         reduced=clock.notes.reduces(clock, gamma),
         used=guard and guard.used,

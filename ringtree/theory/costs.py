@@ -163,7 +163,7 @@ def seconds_of(row, size, sizes, machine, gamma, itemsize, given) -> list[float]
 
 
 def is_run(row, machine) -> bool:
-    """Whether it is simulated: where ranks wait for one of several messages, a schedule does not say which is next."""
+    """Return whether it is simulated: where ranks wait for one of several messages, a schedule does not say which is next."""
     return not row.stepwise or bool(machine.cards_per_node and row.time)
 
 
@@ -175,7 +175,7 @@ def _steps(row, size, nbytes, machine, itemsize, options, cards=None) -> list:
 
 
 def is_laid(row, size, machine) -> bool:
-    """Whether it goes once through each card: on several nodes with several cards."""
+    """Return whether it goes once through each card: on several nodes with several cards."""
     several = (machine.cards_per_node or 1) > 1 and size > machine.ranks_per_node
     return row.laid and row.stepwise and row.time is None and several
 
@@ -195,7 +195,7 @@ def _simulated(program, size, counts, dtype, machine, gamma, options) -> list[Co
 
 
 def _swept(program, size, dtype, cases, options):
-    """What `sweep` finds, without contents where the program does not look at them."""
+    """Return what `sweep` finds, without contents where the program does not look at them."""
     import torch
 
     from ringtree.simulated.sketch import Sketch
@@ -223,7 +223,7 @@ def _of_one_tensor(row):
 
 
 def _arguments(program, tensor, rank, size):
-    """What a rank's program is given before `dist`: one tensor, or blocks to fill and blocks to send."""
+    """Return what a rank's program is given before `dist`: one tensor, or blocks to fill and blocks to send."""
     try:
         parameters = list(inspect.signature(program).parameters)
     except (TypeError, ValueError):  # one that does not tell
@@ -263,7 +263,7 @@ def textbook_time(program, size, nbytes, link, *, gamma=0.0, itemsize=4, **optio
 
 @takes(size=whole(1))
 def lower_bound(collective, size) -> Bound:
-    """What a collective needs on `size` ranks at least, whatever the algorithm (Chan et al. 2007).
+    """Return what a collective needs on `size` ranks at least, whatever the algorithm (Chan et al. 2007).
 
     collective: a name as `ringtree.collectives.find` reads it. With n the full vector, some rank sends or receives moved·n
     bytes. The bounds hold one by one: an algorithm that meets one may miss the other. For shards of one length.

@@ -182,7 +182,7 @@ def _first_come(given):
 
 
 def who_came_before(run, rank, token):
-    """Which expert the token wants, and how many wanted it before."""
+    """Return which expert the token wants, and how many wanted it before."""
     chosen, _, capacity = run.case.given[rank]
     expert = chosen[token].item()
     before = sum(int((each == expert).sum()) for each, *_ in run.case.given[:rank]) + int((chosen[:token] == expert).sum())

@@ -71,7 +71,7 @@ class World:
         self._late = False
 
     def from_all_ranks(self, seconds) -> list:
-        """What the four ranks measured, where this one measured `seconds`."""
+        """Return what the four ranks measured, where this one measured `seconds`."""
         self._asked = True
         return [seconds, seconds * 1.02, seconds * self._slowest, seconds * 0.98]
 
@@ -104,7 +104,7 @@ def _off(answer, world):
 
 
 def _cause(ratio, world):
-    """What is in it, or missing: from what the world has seen."""
+    """Return what is in it, or missing: from what the world has seen."""
     if any(0.93 <= ratio * unit <= 1.07 for unit in (1e-3, 1e-6, 1e-9)):
         return "That is right in another unit: return seconds."
     if "call" not in world._seen:

@@ -16,7 +16,7 @@ CHAPTER = 6
 
 
 def _at_root(root, value, size):
-    """What is wanted: a value on the root, and no promise on the others."""
+    """Return what is wanted: a value on the root, and no promise on the others."""
     return [value if rank == root else None for rank in range(size)]
 
 

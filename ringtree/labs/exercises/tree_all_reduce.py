@@ -120,7 +120,7 @@ HALVING_HINTS = (
 
 
 def _not_trees(answer, size):
-    """What keeps an answer from being the parents in two binary trees, in a sentence; or None."""
+    """Return what keeps an answer from being the parents in two binary trees, in a sentence; or None."""
     if not isinstance(answer, list | tuple) or len(answer) != 2 or not all(isinstance(tree, list | tuple) for tree in answer):
         return "it should return two lists: for each tree, the parent of every rank"
     for name, tree in zip("AB", answer):

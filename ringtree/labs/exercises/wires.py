@@ -326,7 +326,7 @@ def _wrong_wire(answer, wires, seconds):
 
 
 def _why(ratio):
-    """What the factor between an answer and the right one may come from."""
+    """Return what the factor between an answer and the right one may come from."""
     causes = {
         0.5: "Does NVLink's number count both directions?",
         0.125: "Are the cards' numbers bits or bytes a second?",

@@ -61,7 +61,7 @@ def trained(function, weights, rows, dist):
 
 
 def trained_alone(weights, rows):
-    """What `trained` finds on each rank, by one process with all rows."""
+    """Return what `trained` finds on each rank, by one process with all rows."""
 
     def plain(parameters, optimizer, dist):
         return optimizer(parameters).step

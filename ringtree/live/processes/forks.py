@@ -258,7 +258,7 @@ class Server:
         return None
 
     def _do(self, request, files, line):
-        """What to answer; None in a child."""
+        """Return what to answer; None in a child."""
         match request:
             case {"do": "fork"}:
                 return self._fork(line)
