@@ -21,7 +21,7 @@ class Moved(NamedTuple):
 
 
 def origins(by: str | Trace | None, before: list, after: list, root: int = 0, groups: Sequence | None = None) -> Moved:
-    """Return what made `after` of `before`, each by rank a list of boxes or None.
+    """Return what turned `before` into `after`, each by rank a list of boxes or None.
 
     by: a collective's name, whose meaning in `ringtree.collectives` is applied; the trace of a run; None, where nobody says.
     root: of the collective. groups: lists of ranks, each of which calls it apart; left out, all ranks together.

@@ -10,8 +10,8 @@ class Agenda:
     Ranks mostly come in crowds that are ready at the same moment, so there is a list of
     ranks for each moment: quicker than a heap of ranks.
 
-    pending: a list of what the ranks have left to be done together once none is left to go on at this moment; settle: does
-    it, empties the list, and may put ranks.
+    pending: work that ranks have put aside until no rank can go on at this moment. settle: does all of it at once, empties
+    the list, and may put ranks.
     """
 
     __slots__ = ("time", "moment", "ranks", "times", "later", "pending", "settle")

@@ -82,7 +82,7 @@ def simulate(
     seconds: real time after which a program that does not end is stopped.
     watch: told as watch.before_wait(rank, now) when a rank is about to wait, and as
         watch.on_message(message, sent, received) just before the one tensor is copied into the other.
-    rules: "nccl" also asks whether the program can end by NCCL's rules of pairing (`ringtree.simulated.nccl_rules`), with
+    rules: "nccl" also asks whether the program can end under NCCL's rules of pairing (`ringtree.simulated.nccl_rules`), with
         communicators made when first used and with all made at the start. Results and times stay those of "gloo".
     autograd: whether ranks call backward() (slower): each is a thread then, and nothing that moves brings a graph along.
 

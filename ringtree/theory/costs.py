@@ -101,7 +101,7 @@ def cost_of(program, size, nbytes, machine, *, gamma=0.0, itemsize=4, cards=None
 
     program: one of our algorithms, or its name; or a program of your own, called as program(tensor, dist), or as
     program(outputs, inputs, dist) where `dist` is its third parameter. nbytes: the full vector, a whole number of elements
-    of `itemsize` bytes (for an all-to-all, all blocks of one rank, cut as `tensor_split` cuts); or a list of such, and a list
+    of `itemsize` bytes (for an all-to-all, all blocks of one rank, cut as `tensor_split` cuts); or a list of such numbers, and a list
     of costs comes back, for the price of a few where a program is run. machine: a Link or a
     Machine. options: root, chunks, slices, latency, ranks_per_node, for those of ours that have them; any, for your own.
 

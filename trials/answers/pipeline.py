@@ -510,7 +510,7 @@ def orders(size, count):
             + SCHEDULE.replace(
                 "        x = arrive(number + 1)\n        home(g)", "        home(g)\n        x = arrive(number + 1)"
             ).replace("    return", "    for work in works:\n        work.wait()\n    return"),
-            "deadlock by NCCL's rules",
+            "deadlock under NCCL's rules",
         ),
         "gradients stay at home": (
             STAGE.replace("            dist.send(g, dst=rank - 1)", "            pass").replace(
@@ -577,7 +577,7 @@ def orders(size, count):
             work.wait()
 """,
             ),
-            "deadlock by NCCL's rules",
+            "deadlock under NCCL's rules",
         ),
         "one message after the other": (
             STEP.replace(

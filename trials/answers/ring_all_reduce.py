@@ -310,7 +310,7 @@ def ring_all_reduce(x, dist):
             .replace("dist.batch_isend_irecv(batch)", "[op(each, peer) for op, each, peer in batch]")
             .replace("dist.P2POp(dist.isend, out, right)", "(dist.isend, out, right)")
             .replace("dist.P2POp(dist.irecv, got, left)", "(dist.irecv, got, left)"),
-            "deadlock by NCCL's rules",
+            "deadlock under NCCL's rules",
         ),
     },
     "two_rings": {

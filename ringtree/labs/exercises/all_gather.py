@@ -167,8 +167,8 @@ LENGTHS_LEVELS = (
 )
 LENGTHS_HINTS = (
     "A rank does not know how much the others have, and an all_gather needs to know it. How can it find out?",
-    "All-gather the lengths first, a tensor with one whole number from each rank. Then everybody knows the longest, and can make "
-    "its own shard as long.",
+    "All-gather the lengths first, a tensor with one whole number from each rank. Then every rank knows the longest, and can "
+    "pad its own shard to that length.",
     "`torch.nn.functional.pad(x, (0, longest - len(x)))`, a second all_gather, and then each of the results is cut to its own "
     "length, `each[:length]`. A rank with nothing takes part like all others.",
 )

@@ -47,7 +47,7 @@ class Started:
         except subprocess.CalledProcessError as error:
             raise UsageError(
                 f"{error.cmd[0]} could not start the ranks: it exited with code {error.returncode}, "
-                "having said why in the kernel's log; fix that, or leave engines= out"
+                "and the kernel's log says why; fix that, or leave engines= out"
             ) from error
         if job := launchers.slurm_job(self.cluster):
             job.wait_until_allotted()
