@@ -64,7 +64,9 @@ def _inside(name, place):
 
 def _unwritten(answer, place):
     value = answer.reshape(-1)[place].item()
-    return " (nan: nobody has written there, 0 was divided by 0, or a nan was used: nan * 0 is nan)" if value != value else ""
+    return (
+        " (nan: that memory was never written, 0 was divided by 0, or a nan was used: nan * 0 is nan)" if value != value else ""
+    )
 
 
 def _differ(answer, wanted):

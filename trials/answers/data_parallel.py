@@ -401,7 +401,7 @@ WRONG = {
         "the share of the sum": (FAIR.replace(" * dist.get_world_size()", ""), "with 1, 3 rows: .*everything is half of"),
         "the mean of nothing": (
             FAIR_WEIGHT.replace(" if len(losses) else losses.sum()", ""),
-            "rank 0 has the loss .nan. and should have .*nobody has written there, 0 was divided by 0",
+            "rank 0 has the loss .nan. and should have .*that memory was never written, 0 was divided by 0",
         ),
         "the most rows": (
             FAIR.replace("all_reduce(count)", "all_reduce(count, dist.ReduceOp.MAX)"),

@@ -107,11 +107,11 @@ BRUCK_LEVELS = (
             limits.rounds(_rounds),
             limits.port_bytes(_others_shards),
         ),
-        "⌈lg p⌉ rounds and (p−1)/p·n bytes, for any p: nobody needs less of either (Bruck et al. 1997).",
+        "⌈lg p⌉ rounds and (p−1)/p·n bytes, for any p: no algorithm needs fewer of either (Bruck et al. 1997).",
     ),
 )
 BRUCK_HINTS = (
-    "In each round send all you have. Then what everybody has doubles: 1, 2, 4, … shards. To whom must it go, so that nobody "
+    "In each round send all you have. Then the number of shards on each rank doubles: 1, 2, 4, … To which rank do you send, so that no rank "
     "gets a shard twice?",
     "Have your own first, then those of rank − 1, rank − 2, … In the round in which you have d shards, send them to rank + d and "
     "receive the next d from rank − d. In the last round only p − d are missing.",

@@ -116,7 +116,7 @@ def _cause(ratio, world):
     if "barrier" in world._seen:
         return "A barrier is in it: it comes before the clock starts."
     if "late" in world._seen:
-        return "Somebody came late: line the ranks up before each call, and look at the clock for each."
+        return "Some rank was late: line the ranks up before each call, and look at the clock for each."
     if ratio < 1:
         whom = "That is not the most that the four ranks saw" if world._asked else "That is what rank 0 saw"
         return f"{whom}: the call is over when the slowest rank is."

@@ -183,7 +183,7 @@ def _circle(problem):
 
 ORDER_HINTS = (
     "The last rank can go backward at once: F0 B0 F1 B1 … The rank before it must be one forward ahead, or the last rank "
-    "would have nothing to do meanwhile.",
+    "would have nothing to do.",
     "Rank r has p − 1 − r ranks behind it. It does that many forwards first, then F and B in turn, and at the end the "
     "backwards "
     "that are left.",
