@@ -153,7 +153,7 @@ class Asked:
             if kept[0] != kept[1]:
                 raise ValueError(
                     f"{self.function}: of {self.names[1]} this rank keeps {kept[1]} elements for itself, and {self.names[0]} has "
-                    f"{kept[0]} for them: give both one size"
+                    f"{kept[0]} for them: give both the same size"
                 )
         elif self.form == "flat":
             whole, shard = sorted((each.numel() for each in self.tensors), reverse=True)
@@ -174,7 +174,7 @@ class Asked:
         other = next((each for each in whole if each.numel() != shard.numel()), None)
         if other is not None:
             raise ValueError(
-                f"{self.function} was given a tensor of {shard.numel()} elements, and in the list one of {other.numel()}: give all one size"
+                f"{self.function} was given a tensor of {shard.numel()} elements, and in the list one of {other.numel()}: give all the same size"
             )
 
     def _refuse_cuts(self, name, given, cuts, size):
@@ -232,7 +232,7 @@ class Asked:
 
 
 def read(function: str, args: tuple, kwargs: dict) -> Asked:
-    """The call `function(*args, **kwargs)` of torch.distributed. Raises TypeError for arguments that torch's function has not."""
+    """The call `function(*args, **kwargs)` of torch.distributed. Raises TypeError for arguments that torch's function does not take."""
     row, form = _known(function)
     defaults = _defaults(function, len(args), tuple(kwargs))
     given = {**defaults, **dict(zip(defaults, args)), **kwargs}

@@ -197,7 +197,7 @@ def _sweep(part, name, attrs, ranks, nodes, given, text) -> Sweep:
     rows, remarks = _rows(part)
     remarks = [*attrs.get("warnings", []), *remarks]
     if attrs.get("backend") == "gloo" or attrs.get("link"):
-        remarks.append("these are times of processes on CPUs, which say nothing of a GPU or its network")
+        remarks.append("these are times of processes on CPUs, which say nothing about a GPU or its network")
     devices = attrs.get("devices") or [None]
     nccl = attrs.get("nccl") if attrs.get("backend") in (None, "nccl") else None
     return Sweep(

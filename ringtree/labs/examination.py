@@ -69,7 +69,7 @@ def learners(name, namespace):
 def carry(name, namespace):
     """Return what the ranks need to call the learner's function: (itself with all that it uses, as bytes; the texts of the cells).
 
-    Ranks know nothing of the notebook's names, so helpers, classes, closures and values travel along, in the way of
+    Ranks do not know the notebook's names, so helpers, classes, closures and values travel along, in the way of
     cloudpickle. The texts are for reports that show a line.
     """
     function, packed = learners(name, namespace), io.BytesIO()

@@ -21,13 +21,12 @@ from types import FunctionType
 
 import torch
 
+from ringtree.collectives import call_names
+
 SIGNS = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/"}
 COPIES = {"clone", "copy", "deepcopy"}
 # Of `dist`: they fill their first argument and do not return it.
-FILLS = {
-    *("recv", "broadcast", "reduce", "scatter", "all_reduce", "all_gather", "all_gather_single", "all_gather_into_tensor"),
-    *("reduce_scatter", "reduce_scatter_single", "reduce_scatter_tensor", "all_to_all", "all_to_all_single"),
-}
+FILLS = {"recv", *call_names()} - {"gather", "barrier"}
 # What a repaired line calls
 INTO, ITEM, KEEP, FILLED = "__ringtree_into", "__ringtree_item", "__ringtree_keep", "__ringtree_filled"
 UNSEEN = "so the check sees no change"

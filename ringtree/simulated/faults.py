@@ -274,7 +274,7 @@ def differ(send, receive, turns):
         found.setdefault(text, []).append(each)
     told = join_words(f"{text} on {name_ranks(sorted(each.number for each in some))}" for text, some in found.items())
     lines = _lines([some[0] for some in found.values()])
-    return ProgramError(f"{call} has {told}{lines}: give all ranks of the group tensors of one size and dtype")
+    return ProgramError(f"{call} has {told}{lines}: give all ranks of the group tensors of the same size and dtype")
 
 
 def _share(asked):

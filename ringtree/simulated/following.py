@@ -168,7 +168,7 @@ def _columns(program, cells: list[list[Cell]]):
     widest = max(cells, key=len, default=[])
     counts = Counter(cell.argument for cell in widest)
     if any(Counter(cell.argument for cell in each) - counts for each in cells):
-        raise UsageError("follow() needs the same tensors on every rank, cut alike: give chunks=, or tensors of one size")
+        raise UsageError("follow() needs the same tensors on every rank, cut alike: give chunks=, or tensors of the same size")
     names = _names(program)
     nameless = "tensor" if len(counts) == 1 else "argument {}"
     return tuple(

@@ -29,7 +29,7 @@ class Notes:
         return self.messages is not None or self.watch is not None
 
     def moved(self, send, receive, start, end):
-        """A message moves: told just before its one tensor is copied into the other."""
+        """Note a message that moves, just before its one tensor is copied into the other."""
         _, source, dst, tag = send.operation
         _, target, src, _ = receive.operation
         place, there = self._place(src, source), self._place(dst, target)

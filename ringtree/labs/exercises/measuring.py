@@ -94,7 +94,7 @@ def _off(answer, world):
     if not is_number(answer):
         return f"returned {answer!r}: return a number of seconds."
     if world.calls < 10:
-        return f"made {world.calls} calls: from so few a median says nothing, make 10 or more."
+        return f"made {world.calls} calls: a median of so few says nothing: make 10 or more."
     right = (world._call * 1.02 + world.HOST) * world._slowest
     ratio = answer / right
     if 0.93 <= ratio <= 1.07:

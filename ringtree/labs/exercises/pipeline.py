@@ -114,7 +114,7 @@ CUT_HINTS = (
     "The slowest stage sets the pace, so look for the least time that no stage need exceed. Given such a time, how would you "
     "fill the stages?",
     "Take layers into a stage as long as the time is not exceeded, then begin the next one. Where that needs more stages than "
-    "there are, the time was too short. Only sums of layers next to each other come into question as times.",
+    "there are, the time was too short. Only sums of neighboring layers can be that time.",
     "Try all such sums from the smallest. And every stage needs a layer, so also begin the next stage when there are only as "
     "many layers left as stages.",
 )

@@ -155,7 +155,7 @@ def _busy_in_both(answer, size):
     for rank in range(1, size):
         if all(below := [_children(tree, rank) for tree in answer]):
             both = f"rank {rank} has children in both trees, {below[0]} and {below[1]}"
-            return f"{both}: who works in one should be a leaf in the other"
+            return f"{both}: a rank that works in one should be a leaf in the other"
     return None
 
 

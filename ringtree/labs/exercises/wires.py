@@ -76,7 +76,7 @@ CARD_HINTS = (
     "least]`. If every GPU takes the first of them, one card carries all. Take the one that has the fewest GPUs so far.",
     "At the bound the order matters: a GPU that could take either of two cards must leave the one that another GPU needs. There "
     "are only a few ways: `itertools.product(*near_of_each_gpu)` has all of them, and Counter says how full the fullest card is. "
-    "(With more GPUs one would let them change places: that is a matching.)",
+    "(With more GPUs you would let them change places: that is a matching.)",
 )
 
 
