@@ -264,7 +264,7 @@ WRONG = {
             ),
             "without a gradient: put it into its .grad.",
         ),
-        "nothing to step": (ZERO1.replace("    return step", ""), "return a function without arguments"),
+        "nothing to step": (ZERO1.replace("    return step", ""), "return a function that takes no arguments"),
         "rank 0 is left out": (
             ZERO1.replace("        adam.step()", "        if not rank:\n            return\n        adam.step()"),
             "all ranks of a group must call the same",
