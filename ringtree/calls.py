@@ -49,7 +49,7 @@ class Asked:
 
     @property
     def result(self) -> int:
-        """Which of the tensors gets the result: torch gives it first, but for what a root alone gets."""
+        """Return which of the tensors gets the result: torch gives it first, but for what a root alone gets."""
         return 1 if self.row.root == "dst" and len(self.tensors) > 1 else 0
 
     @property
@@ -58,7 +58,7 @@ class Asked:
         return max((sum(each.nbytes for each in _listed(tensor)) for tensor in self.tensors), default=0)
 
     def meets(self, other: Asked) -> bool:
-        """Whether two ranks' calls can be the same collective: its kind, root (once found) and operation."""
+        """Return whether two ranks' calls can be the same collective: its kind, root (once found) and operation."""
         return self.row is other.row and self.root == other.root and self.op == other.op
 
     def buffers(self):
@@ -153,7 +153,7 @@ class Asked:
             if kept[0] != kept[1]:
                 raise ValueError(
                     f"{self.function}: of {self.names[1]} this rank keeps {kept[1]} elements for itself, and {self.names[0]} has "
-                    f"{kept[0]} for them: give both one size"
+                    f"{kept[0]} for them: give both the same size"
                 )
         elif self.form == "flat":
             whole, shard = sorted((each.numel() for each in self.tensors), reverse=True)
@@ -174,7 +174,7 @@ class Asked:
         other = next((each for each in whole if each.numel() != shard.numel()), None)
         if other is not None:
             raise ValueError(
-                f"{self.function} was given a tensor of {shard.numel()} elements, and in the list one of {other.numel()}: give all one size"
+                f"{self.function} was given a tensor of {shard.numel()} elements, and in the list one of {other.numel()}: give all the same size"
             )
 
     def _refuse_cuts(self, name, given, cuts, size):
@@ -232,7 +232,7 @@ class Asked:
 
 
 def read(function: str, args: tuple, kwargs: dict) -> Asked:
-    """The call `function(*args, **kwargs)` of torch.distributed. Raises TypeError for arguments that torch's function has not."""
+    """The call `function(*args, **kwargs)` of torch.distributed. Raises TypeError for arguments that torch's function does not take."""
     row, form = _known(function)
     defaults = _defaults(function, len(args), tuple(kwargs))
     given = {**defaults, **dict(zip(defaults, args)), **kwargs}
@@ -335,5 +335,5 @@ def _from_shards(run, dist, shard, parts):
 
 
 def _places(whole, parts):
-    """Where the parts lie in the full vector."""
+    """Return where the parts lie in the full vector."""
     return whole.split([part.numel() for part in parts]) if parts else []

@@ -50,12 +50,12 @@ class Collective:
 
     @property
     def sharded(self) -> bool:
-        """Whether what a rank passes is counted in shards, of which p make the full vector."""
+        """Return whether what a rank passes is counted in shards, of which p make the full vector."""
         return "shard" in (self.before, self.after) or self.before == "blocks"
 
     @property
     def in_place_only(self) -> bool:
-        """Whether torch has it in place alone: the result replaces what was given."""
+        """Return whether torch has it in place alone: the result replaces what was given."""
         return set(self.calls.values()) == {"one"}
 
     def moved(self, ranks: int) -> float:

@@ -43,7 +43,7 @@ class Link:
 
     @classmethod
     def of(cls, alpha: float, *, bandwidth: float, gap: float | None = None) -> Link:
-        """A link from its α in seconds, its bandwidth in bytes per second (`math.inf` for β = 0) and its gap in seconds."""
+        """Make a link from its α in seconds, its bandwidth in bytes per second (`math.inf` for β = 0) and its gap in seconds."""
         if not _is_number(bandwidth) or not bandwidth > 0:
             raise UsageError(
                 f"Link.of got bandwidth={bandwidth!r}: give bytes per second, a number greater than 0 (450 GB/s is 450e9)"
@@ -69,7 +69,7 @@ class Link:
 
     @property
     def is_textbook(self) -> bool:
-        """Whether a message keeps its ports until it arrives: g = α."""
+        """Return whether a message keeps its ports until it arrives: g = α."""
         return self.gap == self.alpha
 
     @property

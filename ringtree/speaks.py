@@ -88,7 +88,7 @@ class Speaks:
         return list(ranks).index(global_rank)
 
     def _entry(self, sends, tensor, peer, group=None, tag=0, group_peer=None):
-        """What `P2POp` makes, every argument checked."""
+        """Return what `P2POp` makes, every argument checked."""
         if group_peer is not None:
             if peer is not None:
                 raise ValueError(f"a message was given rank {peer} and group rank {group_peer}: give one of them")
@@ -103,7 +103,7 @@ class Speaks:
         return sends, tensor, peer, tag if group is None else (self._key(group), tag)
 
     def _key(self, group):
-        """What tells a group's messages from others."""
+        """Return what tells a group's messages from others."""
         return group
 
     def _wrong(self, what: str) -> Exception:
@@ -114,7 +114,7 @@ SENDS = {Speaks.isend: True, Speaks.irecv: False}
 
 
 def no_other_rank(peer, rank: int, size: int, sends: bool) -> str:
-    """What to say to a rank that wants to send to, or to receive from, `peer`."""
+    """Return what to say to a rank that wants to send to, or to receive from, `peer`."""
     what = "itself" if peer == rank else f"rank {peer!r}"
     return f"wants to {'send to' if sends else 'receive from'} {what}: give another rank, from 0 to {size - 1}"
 
@@ -157,5 +157,5 @@ def tag_of(lane) -> int:
 
 
 def of_a_collective(lane) -> bool:
-    """Whether a message in this lane is one of those that a collective is made of."""
+    """Return whether a message in this lane is one of those that a collective is made of."""
     return tag_of(lane) < 0

@@ -184,7 +184,7 @@ class Trace(list):
 
     @property
     def rounds(self) -> int:
-        """How many messages come one after the other: the makespan at α = 1, β = γ = 0.
+        """Return how many messages come one after the other: the makespan at α = 1, β = γ = 0.
 
         A message comes after those that either rank had behind it when it asked for it, and
         after those that went before it through the sender's port out or the receiver's port in.
@@ -247,7 +247,7 @@ class Trace(list):
 
 
 def _follows(later: Message, earlier: Message) -> bool:
-    """Whether `later` may have had to wait for `earlier`."""
+    """Return whether `later` may have had to wait for `earlier`."""
     if earlier.end > later.start:
         return False
     ranks = earlier.src, earlier.dst

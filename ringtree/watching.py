@@ -28,7 +28,7 @@ def readers_shell():
 
 
 def notebook_is_watched(shell) -> bool:
-    """Whether a person sees what this kernel shows now.
+    """Return whether a person sees what this kernel shows now.
 
     A front end with a person at it allows input; nbclient and nbval do not, so nothing that passes by is stored.
     """

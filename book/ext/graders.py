@@ -18,7 +18,7 @@ COMMENT = re.compile(r"^<!-- verdicts: ([\w-]+) -->$", re.MULTILINE)
 
 # What else is wrong depends on the numbers that were drawn.
 KINDS = {
-    "deadlock by NCCL's rules": "deadlock by NCCL's rules",
+    "deadlock under NCCL's rules": "deadlock under NCCL's rules",
     "it calls a collective of torch's": "ready-made",
     "had not ended": "it does not end",
     "has changed what it was given": "the input was changed",

@@ -76,8 +76,8 @@ def join():
 
 
 def report(name, call, nbytes, bus_factor, device):
-    """Time a call and let rank 0 say it: the median of ten, after two to warm
-    up. All ranks begin together, and of each call the slowest rank counts."""
+    """Time a call and let rank 0 print it: the median of ten, after two to warm
+    up. All ranks begin together, and the slowest rank's time counts."""
     finish = torch.cuda.synchronize if device.type == "cuda" else lambda: None
     times = []
     for _ in range(12):

@@ -18,7 +18,7 @@ def pairwise_all_to_all(outputs, inputs, dist):
     """In step s a rank sends to the rank s further on and receives from the one s before.
 
     Before: every rank has its `inputs`; blocks may be of any lengths. After: it has its `outputs`.
-    Cost: (p−1)(α + n/p·β), for blocks of one length.
+    Cost: (p−1)(α + n/p·β), for blocks of the same length.
     """
     rank, size = dist.get_rank(), dist.get_world_size()
     outputs[rank].copy_(inputs[rank])
@@ -74,8 +74,8 @@ def join():
 
 
 def report(name, call, nbytes, bus_factor, device):
-    """Time a call and let rank 0 say it: the median of ten, after two to warm
-    up. All ranks begin together, and of each call the slowest rank counts."""
+    """Time a call and let rank 0 print it: the median of ten, after two to warm
+    up. All ranks begin together, and the slowest rank's time counts."""
     finish = torch.cuda.synchronize if device.type == "cuda" else lambda: None
     times = []
     for _ in range(12):

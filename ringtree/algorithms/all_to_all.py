@@ -12,7 +12,7 @@ def pairwise_all_to_all(outputs, inputs, dist):
     """In step s a rank sends to the rank s further on and receives from the one s before.
 
     Before: every rank has its `inputs`; blocks may be of any lengths. After: it has its `outputs`.
-    Cost: (p−1)(α + n/p·β), for blocks of one length.
+    Cost: (p−1)(α + n/p·β), for blocks of the same length.
     """
     rank, size = dist.get_rank(), dist.get_world_size()
     outputs[rank].copy_(inputs[rank])
@@ -30,7 +30,7 @@ def bruck_all_to_all(outputs, inputs, dist):
 
     So there are few messages, but many blocks travel more than once.
 
-    Before: every rank has its `inputs`; all ranks' blocks for one rank have one length. After: it
+    Before: every rank has its `inputs`; all ranks' blocks for one rank have the same length. After: it
     has its `outputs`. Cost: ⌈lg p⌉(α + n/2·β), where p is a power of two. Source: Bruck, Ho,
     Kipnis, Upfal, Weathersby 1997.
     """
@@ -59,7 +59,7 @@ def direct_all_to_all(outputs, inputs, dist):
     """All messages are posted at once: to the next rank first, then to the one after it, and so on.
 
     Before: every rank has its `inputs`; blocks may be of any lengths. After: it has its `outputs`.
-    Cost, for blocks of one length and a gap of g: α + (p−2)g + (p−1)/p·nβ. Source: MPICH's way for
+    Cost, for blocks of the same length and a gap of g: α + (p−2)g + (p−1)/p·nβ. Source: MPICH's way for
     blocks of middle length, and grouped sends and receives of NCCL.
     """
     rank, size = dist.get_rank(), dist.get_world_size()

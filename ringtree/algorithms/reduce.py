@@ -54,8 +54,8 @@ def mst_reduce(tensor, dist, root=0, op=torch.add):
 
 
 def chain_reduce(tensor, dist, root=0, op=torch.add, chunks=8):
-    """Each rank adds its own to what comes and hands it on, in chunks: one comes in while the one
-    before goes out. The chain begins behind the root and ends at it.
+    """Each rank adds its own to each chunk that it receives and hands the sum on: one chunk comes
+    in while the one before goes out. The chain begins behind the root and ends at it.
 
     Before: every rank has its own `tensor`. After: `root` has the result in it, the others are left
     with partial results. Cost, for k chunks: (p − 2 + k)(α + n/k·(β + γ)).

@@ -104,7 +104,7 @@ def bruck_reduce_scatter(tensor, dist, op=torch.add):
 
 
 def direct_reduce_scatter(tensor, dist, op=torch.add):
-    """Every rank sends each other rank's shard straight to it, all at once, and reduces what comes.
+    """Every rank sends each other rank's shard straight to it, all at once, and reduces what it gets.
 
     Before: every rank has its own `tensor`. After: rank r has the result in shard r; its other
     shards are as they were. Cost, with a gap of g: α + (p−2)g + (p−1)/p·n(β + γ). Source: the first

@@ -109,7 +109,7 @@ def _run(options, given):
 
 
 def _can_start():
-    """Whether `ringtree.start` has what it needs, which the extra `live` brings."""
+    """Return whether `ringtree.start` has what it needs, which the extra `live` brings."""
     return all(importlib.util.find_spec(name) for name in ("IPython", "ipykernel", "ipyparallel"))
 
 
@@ -155,12 +155,12 @@ def _plan(jobs):
 
 
 def _first():
-    """Whether this process is the one that speaks, of those that a launcher started."""
+    """Return whether this process is the one that speaks, of those that a launcher started."""
     return next((os.environ[name] for name in ("RANK", *LAUNCHERS) if name in os.environ), "0") == "0"
 
 
 def _tell(sentences):
-    """What somebody who waits wants to know, apart from the table; inside torchrun one rank says it."""
+    """Return what somebody who waits wants to know, apart from the table; inside torchrun one rank says it."""
     if _first():
         for sentence in sentences:
             print(f"# {sentence}", file=sys.stderr, flush=True)
@@ -198,7 +198,7 @@ def _write(measured, options):
 
 
 def _jobs(what, options, crew, settings):
-    """What to measure one after another, as nccl-tests orders it: [(size, {type, operation, root, in place or not})]."""
+    """Return what to measure one after another, as nccl-tests orders it: [(size, {type, operation, root, in place or not})]."""
     jobs = []
     for wish in _wishes(what, options, crew, settings["of"]):
         sizes = _sizes(what, options, crew, settings, wish)

@@ -145,7 +145,7 @@ def write(name, rows, provenance, folder=FOLDER, overwrite=False) -> Path:
 
 
 def path_of(name, folder=FOLDER) -> Path:
-    """Where the recording of that name is kept."""
+    """Return where the recording of that name is kept."""
     return Path(folder) / f"{name}.csv"
 
 
@@ -192,7 +192,7 @@ def _pairing_text(frame) -> str:
 
 
 def _outcome(row) -> str:
-    """What became of a program of "pairing", in few words."""
+    """Return what became of a program of "pairing", in few words."""
     if row.verdict == "ends":
         return "ends" if RIGHT.get(row.program, "") in row.ranks else "wrong data"
     if row.verdict == "fails":

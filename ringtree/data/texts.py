@@ -6,7 +6,7 @@ from importlib import resources
 
 @cache
 def prose() -> str:
-    """About 200,000 characters of 74 kinds, as the chapters once read, without formulas and tables.
+    """Return about 200,000 characters of 74 kinds: an earlier text of the chapters, without formulas and tables.
 
     It stays as it is, whatever becomes of the chapters: every loss that a page shows depends on it.
     """

@@ -102,7 +102,7 @@ def _threads_of_mine():
 
 
 def shared_memory(gpus, there=None, free=None):
-    """Where NCCL's ranks on one host pass data that cannot go from GPU to GPU. Gloo does without."""
+    """Return where NCCL's ranks on one host pass data that cannot go from GPU to GPU. Gloo does without."""
     if free is None:
         if not os.path.isdir("/dev/shm"):
             return fine("shared memory", "no /dev/shm, and NCCL is not used") if not gpus else _no_shm()
@@ -142,7 +142,7 @@ def cards(folder="/sys/class/infiniband"):
 
 
 def folder():
-    """Where ranks keep their sockets: they must be able to write there."""
+    """Return where ranks keep their sockets: they must be able to write there."""
     try:
         place = sockets.parent()
     except FileNotFoundError as error:

@@ -40,7 +40,7 @@ class Gpus:
 
 
 def seen(torch) -> Gpus:
-    """What is there. It asks PyTorch and nvidia-smi, and opens each GPU for a moment."""
+    """Return what is there. It asks PyTorch and nvidia-smi, and opens each GPU for a moment."""
     driver = _asked("--query-gpu=name,compute_mode")
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     memory = [torch.cuda.mem_get_info(number) for number in range(count)]
@@ -79,7 +79,7 @@ def glance():
 
 
 def _listed():
-    """What nvidia-smi says of this host's GPUs where PyTorch cannot be asked."""
+    """Yield what nvidia-smi says of this host's GPUs where PyTorch cannot be asked."""
     names = tuple(_asked("--query-gpu=name"))
     yield fine("GPUs", ", ".join(f"{count} × {name}" for name, count in _counted(names)) or "none that nvidia-smi lists")
 
@@ -90,7 +90,7 @@ def _devices():
 
 
 def findings(gpus: Gpus):
-    """What is to be said of them."""
+    """Yield what is to be said of them."""
     if not gpus.names:
         yield _none(gpus)
         return
@@ -164,7 +164,7 @@ def _asked(query):
 
 
 def _said(*arguments):
-    """What nvidia-smi prints, or "" where it is not there or fails."""
+    """Return what nvidia-smi prints, or "" where it is not there or fails."""
     if (command := shutil.which("nvidia-smi")) is None:
         return ""
     try:

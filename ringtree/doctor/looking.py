@@ -7,7 +7,7 @@ from ringtree.units import count_text
 
 
 def look(ranks: int = 4, quick: bool = False, running: int = 0) -> list[Finding]:
-    """What this machine has for `ranks` ranks: a `Finding` each, GPUs first.
+    """Return what this machine has for `ranks` ranks: a `Finding` each, GPUs first.
 
     running: so many of them run already, and have their memory and processes. quick: take no memory of a GPU's, which this
     process would keep; ask no other program unless there is a GPU that PyTorch does not see; look for no folders that were left.

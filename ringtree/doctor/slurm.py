@@ -28,7 +28,7 @@ def findings(gpus: int | None, cores: float, environment=os.environ, time_left=T
         )
     elif gpus > given:
         do = "the administrator has to set ConstrainDevices=yes in cgroup.conf; until then use no more than was allotted"
-        yield wrong("Slurm", f"{seen}, and PyTorch sees {count_text(gpus, 'GPU')}: others' too", do)
+        yield wrong("Slurm", f"{seen}, and PyTorch sees {count_text(gpus, 'GPU')}, also those of others", do)
     else:
         yield fine("Slurm", seen)
     if allotted and cores > allotted:

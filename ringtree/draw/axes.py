@@ -109,7 +109,7 @@ def name_right_ends(fig, ax, labels, gap: float = 18) -> None:
 
 
 def _spread(wanted: Sequence[float], gap: float) -> dict[int, float]:
-    """How far to move each height so that neighbors are at least `gap` apart and the group stays centered."""
+    """Return how far to move each height so that neighbors are at least `gap` apart and the group stays centered."""
     order = sorted(range(len(wanted)), key=wanted.__getitem__)
     groups: list[list[int]] = []
 

@@ -164,7 +164,7 @@ def _draw_fit(ax, grid, links, band, index: int) -> tuple:
 @styled
 @takes(fits=mapping("a dict from a name to a Link or several"), title=text, alt=optional(text))
 def residuals(sizes, seconds, fits: Mapping[str, Link | Sequence[Link]], title: str = "", alt: str | None = None) -> Picture:
-    """How far each fit misses each measured time, in per cent, over the message size.
+    """Draw how far each fit misses each measured time, in per cent, over the message size.
 
     sizes: bytes; seconds: measured; fits: label → a Link or several. One panel a fit, all on one
     scale, so that they can be compared by eye. Messages of 0 bytes are left out.

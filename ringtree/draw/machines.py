@@ -205,7 +205,7 @@ def link_speeds(speeds) -> Picture:
 
 @styled
 def model_memory(models, capacity, device="GPU") -> Picture:
-    """What training keeps in memory for every model, part by part, beside the memory of one device.
+    """Draw what training keeps in memory for every model, part by part, beside the memory of one device.
 
     models: dict from a model's name to a dict from a part's name to bytes (the same parts in every
     model); capacity: bytes of one device, drawn as a line; device: its name.

@@ -21,7 +21,7 @@ class Moved(NamedTuple):
 
 
 def origins(by: str | Trace | None, before: list, after: list, root: int = 0, groups: Sequence | None = None) -> Moved:
-    """What made `after` of `before`, each by rank a list of boxes or None.
+    """Return what turned `before` into `after`, each by rank a list of boxes or None.
 
     by: a collective's name, whose meaning in `ringtree.collectives` is applied; the trace of a run; None, where nobody says.
     root: of the collective. groups: lists of ranks, each of which calls it apart; left out, all ranks together.
@@ -62,7 +62,7 @@ def _of_collective(row, before, after, group, root) -> dict[int, list]:
 
 
 def _blocks(kind, row, before, after, place, size, rank) -> list[tuple]:
-    """What a rank has before, as blocks of labels: as many as the collective counts in."""
+    """Return what a rank has before, as blocks of labels: as many as the collective counts in."""
     labels = [frozenset({(rank, box)}) for box in range(len(before or []))]
     if kind == "shard":
         in_place = before and after and len(before) == len(after) and len(before) % size == 0 and size > 1

@@ -152,7 +152,7 @@ def _steps(trace: Trace, together: float | None):
 
 
 def _aligned(trace: Trace, followed: Followed):
-    """What `followed` says of each message, in the order of the trace: the k-th from one rank to another is the k-th."""
+    """Return what `followed` says of each message, in the order of the trace: the k-th from one rank to another is the k-th."""
     if followed.trace is trace:
         return followed.sent, followed.changes
     queues = defaultdict(list)

@@ -28,7 +28,7 @@ def layout_of(trace: Trace) -> str:
 
 
 def _columns(trace: Trace) -> int:
-    """How many columns a grid has that the ranks fill row by row, each exchanging with its own row and column alone; 0 for none."""
+    """Return how many columns a grid has that the ranks fill row by row, each exchanging with its own row and column alone; 0 for none."""
     for columns in range(trace.size // 2, 1, -1):
         if trace.size % columns == 0 and all(
             (message.src - message.dst) % columns == 0 or message.src // columns == message.dst // columns for message in trace

@@ -6,7 +6,7 @@ from ringtree.trace import Trace
 
 
 def places_for_received(trace: Trace, sent, start, changes) -> int:
-    """How many chunks a message brings at most, where some rank holds what it received in none of its arguments; else 0."""
+    """Return how many chunks a message brings at most, where some rank holds what it received in none of its arguments; else 0."""
     ever = [[_origins(content) for content in chunks] for chunks in start]
     for each in changes:
         for rank, _, content in each:

@@ -74,12 +74,12 @@ class ChunkNames:
         return "".join(sorted({self.letters[chunk] for _, chunk, _ in content}))
 
     def place(self, place: int) -> str:
-        """Where a chunk lies, in words."""
+        """Return where a chunk lies, in words."""
         name, letters, first = next(each for each in self.columns if each[2] <= place < each[2] + len(each[1]))
         return f"{name} {letters[place - first]}".strip() if len(self.columns) > 1 else letters[place - first]
 
     def at_home(self, place: int, content) -> bool:
-        """Whether all that is in a place came from the chunks of its letter: its own, or in a tensor of the program's own."""
+        """Return whether all that is in a place came from the chunks of its letter: its own, or in a tensor of the program's own."""
         if self.first_of_their_own == len(self.letters):
             return all(chunk == place for _, chunk, _ in content)
         _, letters, first = next(each for each in self.columns if each[2] <= place < each[2] + len(each[1]))

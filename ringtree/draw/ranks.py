@@ -47,7 +47,7 @@ def before_after(
     groups: Sequence[Sequence[int]] | None = None,
     names: tuple[str, str] = ("before", "after"),
 ) -> Picture:
-    """What every rank holds before a call and after it, and who gave to whom.
+    """Draw what every rank holds before a call and after it, and who gave to whom.
 
     before, after: one entry a rank: a list of numbers or short strings, a single one, or None for a
     rank that holds nothing; None inside a list is an empty box.
@@ -75,7 +75,7 @@ def holdings(
     root: int = 0,
     groups: Sequence[Sequence[int]] | None = None,
 ) -> Picture:
-    """What every rank holds at several moments: on a wide page one below the other, on a phone side by side.
+    """Draw what every rank holds at several moments: on a wide page one below the other, on a phone side by side.
 
     rows: (name, held by each rank), or with what made it of the row before: (name, held by each rank, by), as in `before_after`.
     """
@@ -142,7 +142,7 @@ def _pairs(moments: int) -> list[range]:
 
 
 def _cramped(held) -> bool:
-    """Whether the moments side by side leave a phone's boxes too narrow for what is written in them."""
+    """Return whether the moments side by side leave a phone's boxes too narrow for what is written in them."""
     longest = max(len(_text(value)) for by_rank in held for boxes in by_rank for value in boxes or [None])
     return len(held) > 2 and _widths(held)[1] < 6.2 * longest + 5
 
@@ -211,7 +211,7 @@ def _draw_gifts(ax, moved: Moved, before, after, in_turn: bool) -> None:
 
 
 def _ends(src: int, dst: int, moved: Moved, before, after):
-    """Where the arrow from one rank to another begins and ends."""
+    """Return where the arrow from one rank to another begins and ends."""
     made_of, given, got = moved.made_of[dst], before[src], after[dst]
     if narrow():
         x, y, wide, high = given[-1]

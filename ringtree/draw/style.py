@@ -23,7 +23,7 @@ RANK_COLOURS = (
     "#149bea",  # 6 sky
     "#998652",  # 7 sand
 )
-"""One colour a rank. Each has a contrast of at least 3 : 1 with white and with the dark page, and
+"""One color a rank. Each has a contrast of at least 3 : 1 with white and with the dark page, and
 they stay apart for the three common kinds of color blindness. Label ranks all the same: color alone should never carry the "
 "meaning."""
 
@@ -124,7 +124,7 @@ def _at(room: int, function, args, options):
 
 
 def narrow() -> bool:
-    """Whether the drawing that is being made is the one for a phone."""
+    """Return whether the drawing that is being made is the one for a phone."""
     return _room.get() == NARROW
 
 

@@ -125,7 +125,7 @@ def _draw_nodes(ax, grid: _Grid, ranks_per_node: int) -> None:
 
 
 def _draw_sums(ax, grid: _Grid, trace: Trace) -> None:
-    """What each rank sends and receives in all, right of its row and below its column."""
+    """Draw what each rank sends and receives in all, right of its row and below its column."""
     right, end = grid.left + grid.side + (4 if narrow() else 12), grid.top + grid.side
     ax.text(right, grid.top - 16, "sends", va="center", alpha=0.75)
     ax.text(0 if narrow() else grid.left - 8, end + 18, "receives", ha="left" if narrow() else "right", va="center", alpha=0.75)

@@ -30,7 +30,7 @@ class Code:
 
 @dataclass(frozen=True)
 class Table:
-    """A table of words. head: the columns' names, all but the first set to the right; rows: as many words each."""
+    """A table of words. head: the columns' names, all but the first aligned to the right; rows: as many words each."""
 
     head: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]

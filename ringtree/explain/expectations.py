@@ -94,7 +94,7 @@ def check(nccl_log: str) -> None:
 
 
 def choices_in(text: str, sweep) -> dict[float, tuple[str, str]]:
-    """What NCCL says that it took for each size, where its lines are in the log: size to (algorithm, protocol)."""
+    """Return what NCCL says that it took for each size, where its lines are in the log: size to (algorithm, protocol)."""
     try:
         tuning = nccl.read_tuning(text)
     except UsageError:

@@ -45,7 +45,7 @@ def some_sizes(sizes) -> np.ndarray:
 
 
 def held(fit) -> str:
-    """How many times of hidden worlds such an interval held on the published clusters, in a sentence."""
+    """Return how many times of hidden worlds such an interval held on the published clusters, in a sentence."""
     if fit.machine.worlds >= 3:
         return (
             f"On the published clusters such an interval held {percent_text(HELD['three or more'])} of the times of worlds hidden "

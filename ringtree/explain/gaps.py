@@ -58,7 +58,7 @@ def _samples(sweeps) -> pd.DataFrame:
 
 
 def sentences(found: dict[str, Gap]) -> str:
-    """Which gaps a report reckons with, and where they are from."""
+    """Return which gaps a report reckons with, and where they are from."""
     where = {wire: f"{seconds_text(gap.seconds)} {_WHERE[wire]}" for wire, gap in found.items()}
     said = []
     if given := [where[wire] for wire, gap in found.items() if gap.source == "given"]:

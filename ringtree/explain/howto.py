@@ -36,7 +36,7 @@ python -m ringtree.explain v100_n1_p4 v100_n2_p8 v100_n4_p16 v100_n8_p32 v100_n1
 
 
 def sections() -> tuple[Section, ...]:
-    """What to type, from nothing to a report."""
+    """Return what to type, from nothing to a report."""
     return (
         Section(
             "why",

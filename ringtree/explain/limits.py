@@ -62,7 +62,7 @@ def _of_numbers(fit) -> list[str]:
         return []
     names = [_MORE.get(name) or NUMBERS[name][0] for name in open_ones]
     return [
-        f"Of these, the logs determine no protocol's values: {', '.join(names)}. Their values are where the fit began, NCCL's constants."
+        f"The logs determine these for no protocol: {', '.join(names)}. They keep the values that the fit began with, NCCL's constants."
     ]
 
 

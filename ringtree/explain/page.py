@@ -46,7 +46,7 @@ def page_of(report) -> str:
 
 
 def numbers_of(report) -> dict:
-    """What the drawings are made of: for each fitted machine its protocols, its draws and its sweeps; seconds and bytes."""
+    """Return what the drawings are made of: for each fitted machine its protocols, its draws and its sweeps; seconds and bytes."""
     return {
         "fits": [_numbers_of_fit(report, fit) for fit in report.fits if fit.machine is not None],
         "turned": _turned(report),
@@ -139,7 +139,7 @@ def _words(text: str) -> str:
 
 
 def _comparison(index, fit, several) -> str:
-    """Where the curves and the residuals of one fitted machine are drawn, with the choice of a world."""
+    """Return the place where the curves and the residuals of one fitted machine are drawn, with the choice of a world."""
     largest = fit.sweeps.index(fit.largest)
     options = "".join(
         f'<option value="{i}"{" selected" if i == largest else ""}>{html.escape(sweep.world)}: {html.escape(sweep.name)}</option>'
@@ -156,7 +156,7 @@ def _comparison(index, fit, several) -> str:
 
 
 def _sliders(index, fit, several) -> str:
-    """Where the sliders of one fitted machine are made, and what they say."""
+    """Return the place where the sliders of one fitted machine are made, and what they say."""
     if fit.collective == "send_recv":  # two ranks, whatever the cluster
         return ""
     title = f"<h3>{html.escape(fit.collective)}</h3>" if several else ""
@@ -174,7 +174,7 @@ def _sliders(index, fit, several) -> str:
 
 
 def _by_the_gap(turned) -> str:
-    """Where the two programs of a verdict that the gap turns are drawn over the gap, with a slider."""
+    """Return the place where the two programs of a verdict that the gap turns are drawn over the gap, with a slider."""
     if not turned:
         return ""
     options = "".join(f'<option value="{i}">{html.escape(one["what"])}</option>' for i, one in enumerate(turned))

@@ -86,7 +86,7 @@ class Sweep:
 
     @property
     def no_latency(self) -> bool:
-        """Whether its calls were timed back to back although the root of them runs ahead."""
+        """Return whether its calls were timed back to back although the root of them runs ahead."""
         return runs_ahead(self.collective, self.tool)
 
 
@@ -197,7 +197,7 @@ def _sweep(part, name, attrs, ranks, nodes, given, text) -> Sweep:
     rows, remarks = _rows(part)
     remarks = [*attrs.get("warnings", []), *remarks]
     if attrs.get("backend") == "gloo" or attrs.get("link"):
-        remarks.append("these are times of processes on CPUs, which say nothing of a GPU or its network")
+        remarks.append("these are times of processes on CPUs, which say nothing about a GPU or its network")
     devices = attrs.get("devices") or [None]
     nccl = attrs.get("nccl") if attrs.get("backend") in (None, "nccl") else None
     return Sweep(

@@ -106,7 +106,7 @@ class Explanation:
         return tuple(section(self) for section in _SECTIONS.values())
 
     def forecasts(self, times=(2, 4)) -> list[forecasts.Forecast]:
-        """What so many times the nodes of each collective's largest world will do, at a few sizes."""
+        """Return what so many times the nodes of each collective's largest world will do, at a few sizes."""
         return [one for fit in self.fits for one in forecasts.forecasts(fit, times)]
 
     def part(self, name: str) -> str:

@@ -153,7 +153,7 @@ def the_nearest(report) -> Section:
 
 
 def more_nodes(report) -> Section:
-    """What twice and four times the nodes will do, with intervals and what such intervals have held."""
+    """Return what twice and four times the nodes will do, with intervals and what such intervals have held."""
     blocks: list = []
     for fit in report.fits:
         found = forecasts.forecasts(fit)
@@ -183,7 +183,7 @@ def more_nodes(report) -> Section:
 
 
 def by_the_gap(report) -> Section:
-    """Which program is quickest at g = α and at the wires' g, and at which g the verdict turns; and where that g is from."""
+    """Return which program is quickest at g = α and at the wires' g, and at which g the verdict turns; and where that g is from."""
     blocks: list = [Paragraph(gaps.sentences(report.gaps))]
     for fit, found in zip(report.fits, report.verdicts):
         if why := verdicts.why_not(fit):
@@ -225,7 +225,7 @@ def _verdicts(one) -> Table:
 
 
 def what_stays_open(report) -> Section:
-    """What these logs cannot say."""
+    """Return what these logs cannot say."""
     several = len(report.fits) > 1
     said = [f"{fit.collective}: {each}" if several else each for fit in report.fits for each in limits(fit)]
     return Section("open", "What these logs cannot say", (Bullets(tuple(dict.fromkeys(said))),))

@@ -20,14 +20,14 @@ def short(name: str, most: int = 30) -> str:
 
 
 def label(report, sweep) -> str:
-    """What a sweep is called: its world, and its collective and its log where these tell it from others."""
+    """Return what a sweep is called: its world, and its collective and its log where these tell it from others."""
     parts = [*([sweep.collective] if len(report.fits) > 1 else []), sweep.world, *filter(None, (sweep.algorithm, sweep.kind))]
     alike = sum(_what(one) == _what(sweep) for one in report.sweeps)
     return ", ".join(parts) + (f" ({short(sweep.name, 16)})" if alike > 1 else "")
 
 
 def _what(sweep) -> tuple:
-    """What two sweeps share that are draws of the same thing."""
+    """Return what two sweeps share that are draws of the same thing."""
     return sweep.collective, sweep.world, sweep.algorithm, sweep.kind
 
 
@@ -99,7 +99,7 @@ def _slow(sweep) -> list[str]:
 
 
 def _draws(report) -> list[str]:
-    """How much several logs of one world differ."""
+    """Return how much several logs of one world differ."""
     worlds = {}
     for sweep in report.sweeps:
         worlds.setdefault(_what(sweep), []).append(dict(zip(sweep.sizes, sweep.times)))
@@ -136,7 +136,7 @@ def _bends(sweep) -> list[str]:
 
 
 def _taken(sweep, nccl_log) -> list[str]:
-    """What NCCL's own lines say that it took."""
+    """Return what NCCL's own lines say that it took."""
     taken = choices_in(sweep.log, sweep) or choices_in(nccl_log, sweep)
     sizes = [size for size in sweep.sizes if size in taken]
     if not sizes:

@@ -44,7 +44,7 @@ class Verdicts:
 
 
 def why_not(fit) -> str:
-    """Why no verdict is given of this fit; empty where there is one."""
+    """Return why no verdict is given of this fit; empty where there is one."""
     if lacks := [package for package in ("torch", "greenlet") if find_spec(package) is None]:
         return f"the programs need {' and '.join(lacks)} to run: `pip install 'ringtree[sim]'`"
     if fit.machine is None:

@@ -30,7 +30,7 @@ class Load:
 
 
 def load(sweep, nics: int | None = None) -> Load:
-    """What a sweep's highest busbw is on the wires.
+    """Return what a sweep's highest busbw is on the wires.
 
     A ring passes through every GPU of a node and leaves the node once: NCCL runs one for each NIC or more, so that all
     together busbw leaves a node, and each GPU sends busbw, (g−1)/g of it to the next GPU of its node where g GPUs share a

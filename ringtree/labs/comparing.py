@@ -20,7 +20,7 @@ def difference(answer, wanted, returned="returned", should="should return"):
     if isinstance(wanted, dict):
         for name, other in wanted.items():
             one = answer.get(name) if isinstance(answer, dict) else None
-            if found := difference(one, other, f"has as {name}", "should have"):
+            if found := difference(one, other, f"has the {name}", "should have"):
                 return found[0], _inside(name, found[1])
         return None
     if isinstance(wanted, list | tuple):
@@ -64,11 +64,13 @@ def _inside(name, place):
 
 def _unwritten(answer, place):
     value = answer.reshape(-1)[place].item()
-    return " (nan: nobody has written there, 0 was divided by 0, or a nan was used: nan * 0 is nan)" if value != value else ""
+    return (
+        " (nan: that memory was never written, 0 was divided by 0, or a nan was used: nan * 0 is nan)" if value != value else ""
+    )
 
 
 def _differ(answer, wanted):
-    """Where two flattened tensors differ: whole numbers at all, fractions beyond what an order of adding makes."""
+    """Return where two flattened tensors differ: whole numbers at all, fractions beyond what an order of adding makes."""
     if not wanted.is_floating_point():
         return (answer != wanted).view(-1)
     tolerance = 1e-12 if wanted.dtype == torch.float64 else 1e-5
@@ -76,7 +78,7 @@ def _differ(answer, wanted):
 
 
 def _six_digits(answer, wanted):
-    """Whether they differ as after a float32: by little, beside the largest number, since small ones are sums of large ones."""
+    """Return whether they differ as after a float32: by little, beside the largest number, since small ones are sums of large ones."""
     return torch.allclose(answer, wanted, rtol=1e-6, atol=1e-6 * wanted.abs().max().item())
 
 
@@ -87,12 +89,12 @@ def short(value) -> str:
 
 
 def is_number(value) -> bool:
-    """Whether an answer is a finite number: no text, no bool, no tensor."""
+    """Return whether an answer is a finite number: no text, no bool, no tensor."""
     return isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def is_whole(value) -> bool:
-    """Whether an answer is a whole number, Python's or NumPy's: no bool, no float, no tensor."""
+    """Return whether an answer is a whole number, Python's or NumPy's: no bool, no float, no tensor."""
     return isinstance(value, numbers.Integral) and not isinstance(value, bool)
 
 
@@ -183,9 +185,9 @@ def factor_text(found: Fraction, size: int, what="everything is") -> str:
         times = "half of" if found == Fraction(1, 2) else f"{found} of"
     ranks = f"there {'is' if size == 1 else 'are'} {count_text(size, 'rank')}"
     if found.numerator == size > 1:
-        ranks += ", as if it were multiplied by their number, or not divided by it"
+        ranks += ", so perhaps you multiply by their number, or do not divide by it"
     elif found.denominator == size > 1:
-        ranks += ", as if it were divided by their number"
+        ranks += ", so perhaps you divide by their number once too often"
     return f"{what} {times} what it should be; {ranks}"
 
 
@@ -207,7 +209,7 @@ GIVEN = 400  # characters on what the ranks were given
 
 
 def given_text(given) -> str:
-    """What each rank was given, shortened where it is long."""
+    """Return what each rank was given, shortened where it is long."""
     said, room = [], GIVEN
     for rank, entry in enumerate(given):
         text = f"rank {rank} {_given(entry)}"

@@ -21,7 +21,8 @@ OF_DIST = re.compile(r"\b(?:Speaks|Among|SimulatedDist|Traced|EmulatedLink)\.(?=
 def error_text(name, error):
     """Return what went wrong in the learner's function `name`, in a sentence."""
     if isinstance(error, NotImplementedError):
-        return f"it is not yet written: replace `raise NotImplementedError` in {name}."
+        line = f", line {own.lineno}" if (own := _own_frame(error)) else ""
+        return f"it is not yet written: replace `raise NotImplementedError` in {name}{line}."
     if isinstance(error, Forbidden):
         return "it calls a collective of torch's, or an algorithm of this book: here you write it yourself, with messages."
     if isinstance(error, ProgramError | CheckFailed):
@@ -39,13 +40,17 @@ def error_text(name, error):
 
 
 def _own_line(error):
-    """The last line of a notebook's cell that the error passed through."""
+    if (own := _own_frame(error)) is None:
+        return ""
+    line = linecache.getline(own.filename, own.lineno).strip()
+    return f"{own.name}, line {own.lineno}: {line}"
+
+
+def _own_frame(error):
+    """The last line of a notebook's cell that the error passed through, as traceback tells it; or None."""
     own = [
         frame
         for frame in traceback.extract_tb(error.__traceback__)
         if not frame.filename.startswith(NOT_THEIRS) and "importlib" not in frame.filename
     ]
-    if not own:
-        return ""
-    line = linecache.getline(own[-1].filename, own[-1].lineno).strip()
-    return f"{own[-1].name}, line {own[-1].lineno}: {line}"
+    return own[-1] if own else None

@@ -45,7 +45,7 @@ class Examination:
         complain(sentence)
 
     def _line(self, outcome):
-        """Where the first error was raised, in the learner's own words."""
+        """Return where the first error was raised, in the learner's own words."""
         for rank, error in outcome.errors.items():
             if own := re.findall(r"^\s*(\S+, line \d+: .*)", error.traceback, re.MULTILINE):
                 return f"\n  (rank {rank}: {own[-1].strip()})"
@@ -67,9 +67,9 @@ def learners(name, namespace):
 
 
 def carry(name, namespace):
-    """What the ranks need to call the learner's function: (itself with all that it uses, as bytes; the texts of the cells).
+    """Return what the ranks need to call the learner's function: (itself with all that it uses, as bytes; the texts of the cells).
 
-    Ranks know nothing of the notebook's names, so helpers, classes, closures and values travel along, in the way of
+    Ranks do not know the notebook's names, so helpers, classes, closures and values travel along, in the way of
     cloudpickle. The texts are for reports that show a line.
     """
     function, packed = learners(name, namespace), io.BytesIO()

@@ -18,13 +18,14 @@ class CheckFailed(AssertionError):
 
     def _render_traceback_(self):
         lines = f"{type(self).__name__}: {self}".split("\n")
-        return [part for line in lines for part in _folded(line)]
+        return [part for line in lines for part in folded(line)]
 
 
 WIDE = 110  # characters of a line, which a notebook would otherwise break in the middle of a number
 
 
-def _folded(line):
+def folded(line):
+    """Return a line in lines of at most `WIDE` characters."""
     inside = " " * (len(line) - len(line.lstrip()) + 4)
     return textwrap.wrap(line, WIDE, subsequent_indent=inside, break_long_words=False, break_on_hyphens=False) or [line]
 

@@ -74,7 +74,7 @@ def _off(best: float, found: float) -> str:
 
 
 def guesses(folder=".") -> None:
-    """Print how many of your last guesses of each number were right, and how many should have been. Nothing without a guess."""
+    """Print how many of your last guesses of each number were right, and how many should have been."""
     last = {}
     with contextlib.suppress(OSError):
         for line in Path(folder, FILE).read_text(encoding="utf-8").splitlines():
@@ -86,3 +86,5 @@ def guesses(folder=".") -> None:
         print(f"{held} of {len(last)} intervals contained the measured value; aim for 9 in 10.")
         if held < 0.7 * len(last):
             print("You are too sure: make your intervals wider.")
+    else:
+        print("You have recorded no guess yet.")

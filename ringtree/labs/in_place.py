@@ -3,6 +3,7 @@
     mine = mine + got           # a new tensor; the chunk that mine named is unchanged
     mine = chunks[i].clone()    # a copy; what is added to it does not reach the chunk
     mine.add(got)               # a new tensor that is dropped
+    mine = dist.recv(got, left)  # not a tensor: what arrived is in got
 
 Such a line is not guessed: it is repaired, and the case that failed is run again. Only a line whose repair makes the case
 right is reported.
@@ -20,9 +21,14 @@ from types import FunctionType
 
 import torch
 
+from ringtree.collectives import call_names
+
 SIGNS = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/"}
 COPIES = {"clone", "copy", "deepcopy"}
-INTO, ITEM, KEEP = "__ringtree_into", "__ringtree_item", "__ringtree_keep"  # what a repaired line calls
+# Of `dist`: they fill their first argument and do not return it.
+FILLS = {"recv", *call_names()} - {"gather", "barrier"}
+# What a repaired line calls
+INTO, ITEM, KEEP, FILLED = "__ringtree_into", "__ringtree_item", "__ringtree_keep", "__ringtree_filled"
 UNSEEN = "so the check sees no change"
 MOST_SECONDS = 3.0
 # What is reported first: of `x = x.clone()` the copy, not the new name.
@@ -120,7 +126,7 @@ def _definition(function):
 
 
 def _inside(lines):
-    """Whether a line belongs to the function that begins with the first of these: it stands further in, or is empty."""
+    """Return whether a line belongs to the function that begins with the first of these: it stands further in, or is empty."""
     margin = len(lines[0]) - len(lines[0].lstrip()) if lines else 0
     return lambda line: not line.strip() or line.lstrip()[0] in ")#" or len(line) - len(line.lstrip()) > margin
 
@@ -129,6 +135,7 @@ def _repaired(function, sources, sites, changed):
     """The function, and those that it calls, with these statements repaired. changed: gets what they change in place."""
     into = partial(_into, changed)
     names = {**function.__globals__, INTO: into, ITEM: partial(_item, into), KEEP: partial(_keep, changed, into)}
+    names[FILLED] = lambda result, filled: filled if result is None or type(result) is int else result
     for name, (text, first, file) in sources.items():
         tree = ast.parse(text)
         nodes = list(ast.walk(tree))
@@ -159,7 +166,7 @@ def _into(changed, old, new):
 
 
 def _keep(changed, into, old, new):
-    """What nothing has kept: a tensor goes into the old one, or gets its name; anything else stays without one."""
+    """Return what nothing has kept: a tensor goes into the old one, or gets its name; anything else stays without one."""
     if not isinstance(new, torch.Tensor):
         return old
     changed.append(new)
@@ -181,7 +188,10 @@ def _sites(name, definition):
     tree = ast.parse(text)
     returned = [node.value.id for node in ast.walk(tree) if isinstance(node, ast.Return) and isinstance(node.value, ast.Name)]
     parameters = [each.arg for each in tree.body[0].args.args[:-1]]  # the last is dist
+    alone = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     for number, node in enumerate(ast.walk(tree)):
+        if id(node) in alone:
+            continue
         for repair, source, says, write in _ways(node, list(dict.fromkeys(returned + parameters)), parameters):
             yield Site(name, first + node.lineno - 1, number, repair, source, says, write, type(node))
 
@@ -198,6 +208,11 @@ def _ways(node, names, parameters):
                 says,
                 f"Use `{copied}` itself",
             )
+        case ast.Call(func=ast.Attribute(value=ast.Name(id="dist"), attr=method), args=[filled, *_]) if method in FILLS:
+            filled = ast.unparse(filled)
+            returns = "the sender's number" if method == "recv" else "None"
+            says = f"returns {returns}, and its result is in {filled}"
+            yield _filled, ast.unparse(node), says, f"Write it on a line of its own, and then use `{filled}`"
         case ast.Assign(targets=[ast.Name(id=name)], value=value):
             says = (
                 f"makes a new tensor and gives it the name {name}. The tensor that {name} named before is unchanged, {UNSEEN}"
@@ -221,7 +236,7 @@ def _ways(node, names, parameters):
 
 
 def _copied(value, method, args):
-    """What `value.method(args)` copies: x of x.clone(), torch.clone(x), copy.copy(x); None where it makes no copy."""
+    """Return what `value.method(args)` copies: x of x.clone(), torch.clone(x), copy.copy(x); None where it makes no copy."""
     if method not in COPIES:
         return None
     if isinstance(value, ast.Name) and value.id in ("torch", "copy"):
@@ -240,6 +255,10 @@ def _named(name):
 
 def _rebind(name, function=INTO):
     return lambda node: ast.Assign([ast.Name(name, ast.Store())], _call(function, _named(name), node.value))
+
+
+def _filled(node):
+    return _call(FILLED, node, node.args[0])
 
 
 def _put(new):

@@ -40,5 +40,5 @@ def sample(numbers, count: int) -> list[int]:
 
 
 def sum_of_all(given) -> list:
-    """What every rank has after an all-reduce of the first of its arguments."""
+    """Return what every rank has after an all-reduce of the first of its arguments."""
     return [torch.stack([entry[0] for entry in given]).sum(0)] * len(given)

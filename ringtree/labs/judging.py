@@ -18,6 +18,7 @@ from ringtree.simulated import ProgramError, simulate
 from ringtree.simulated.deadline import Deadline, TimeIsUp
 from ringtree.units import count_text
 
+OF_A_LINE = "does not support item assignment", "NoneType"  # errors that a repaired line may explain
 NOT_OF_NUMBERS = ProgramError, CheckFailed, NotImplementedError, Forbidden, MemoryError  # errors whatever a rank is given
 
 
@@ -71,7 +72,7 @@ def _judge_program(name, function, exercise, seconds, only):
             raise
         except BaseException as error:
             given = "" if isinstance(error, NOT_OF_NUMBERS) else f"\n  {given_text(case.given)}"
-            if isinstance(error, TypeError) and "does not support item assignment" in str(error):
+            if isinstance(error, TypeError | AttributeError) and any(words in str(error) for words in OF_A_LINE):
                 given = _on_a_line(explain(function, is_right)) + given
             return Verdict(f"{where}: {error_text(name, error)}{given}", len(runs), tried=(case, rules))
         if wrong := _mistake(run, exercise):
@@ -103,7 +104,7 @@ def _run(program, exercise, case, rules, seconds):
 
 
 def _is_right(function, exercise, case, rules):
-    """Whether another function than the learner's is right on a case."""
+    """Return whether another function than the learner's is right on a case."""
     try:
         with contextlib.redirect_stdout(None):
             return _mistake(_run(program_of(function, case, exercise), exercise, case, rules, 1.0), exercise) is None
@@ -168,12 +169,20 @@ def _mistake(run, exercise):
         others = [other for other in later if difference(run.outputs[other], wanted[other])]
         reason = _reason(run, exercise, wanted, rank, place) if place else None
         also = f"; {count_text(len(others), 'other rank')} wrong too" if others else ""
+        if exercise.keeps and _has_changed(run, rank):
+            also += "; it has also changed what it was given"
         return f"rank {rank} {said}{f': {reason}' if reason else ''}{also}\n  {given_text(case.given)}"
     if exercise.keeps:
-        for rank, given in enumerate(case.given):
-            if difference(list(run.kept[rank]), list(given if isinstance(given, tuple) else [given])):
+        for rank in range(case.size):
+            if _has_changed(run, rank):
                 return f"rank {rank} has changed what it was given: the caller still needs that"
     return None
+
+
+def _has_changed(run, rank):
+    """Tell whether a rank's arguments are no longer what it was given, or were never seen."""
+    given, kept = run.case.given[rank], run.kept[rank]
+    return kept is None or difference(list(kept), list(given if isinstance(given, tuple) else [given])) is not None
 
 
 def _from_nowhere(run, exercise):
@@ -198,7 +207,7 @@ def _changed(value):
 
 
 def _reason(run, exercise, wanted, rank, place):
-    """Why an element of a rank's answer is wrong, in words: by a factor, as its exercise tells, or by the parts of a sum; or None."""
+    """Return why an element of a rank's answer is wrong, in words: by a factor, as its exercise tells, or by the parts of a sum; or None."""
     size, (way, element) = run.case.size, place
     said = []
     if found := factor(run.outputs, wanted, size):

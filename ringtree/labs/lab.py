@@ -21,7 +21,7 @@ from ringtree.given import number, takes, text
 from ringtree.labs import exercises, marks
 from ringtree.labs.error_text import error_text
 from ringtree.labs.examination import Examination, learners
-from ringtree.labs.exercise import CheckFailed
+from ringtree.labs.exercise import CheckFailed, folded
 from ringtree.labs.judging import judge, program_of
 from ringtree.labs.patches import put_back
 from ringtree.live import cluster
@@ -74,7 +74,7 @@ class Lab:
 
     @property
     def given(self):
-        """What a lab gives its learner to work with, in the order that its notebook names it."""
+        """Return what a lab gives its learner to work with, in the order that its notebook names it."""
         if not hasattr(self._module, "GIVEN"):
             raise UsageError(
                 f'the lab "{self.name}" gives nothing to work with; lab.again() runs the case that failed once more'
@@ -110,9 +110,9 @@ class Lab:
         reached = exercise.levels[verdict.level - 1] if verdict.level else None
         print(f"{name} is right{f', and {reached.name}' if reached else ''}: {exercise.tried(verdict)}.")
         if reached and reached.why:
-            print(reached.why)
+            print(*folded(reached.why), sep="\n")
         if verdict.next_level:
-            print(verdict.next_level)
+            print(*folded(verdict.next_level), sep="\n")
 
     def again(self):
         """Run the case on which the last check failed once more, with your function as it is now; say what came of it.
@@ -210,7 +210,7 @@ def _code_of(function) -> str:
 
 @contextlib.contextmanager
 def _some_of_what_is_printed():
-    """What is printed in here shows, but for what is too much."""
+    """Show what is printed in here, up to a limit."""
     with contextlib.redirect_stdout(_Some(sys.stdout)) as some:
         yield
     if some.left < 0:
@@ -232,7 +232,7 @@ class _Some(io.TextIOBase):
 
 @contextlib.contextmanager
 def _by_rank():
-    """What the ranks of a simulated run print shows line by line, each with its rank. Gives what wraps a rank program for it."""
+    """Show what the ranks of a simulated run print, line by line, each with its rank. Gives what wraps a rank program for it."""
     ranks, shown = {}, sys.stdout
 
     def told_by(function):
@@ -289,7 +289,7 @@ def _show_below(verdict, exercise):
 
 
 def _picture(program, case, exercise, title):
-    """Where every chunk goes, in the step player; of a training, when each rank computes, and which collectives it calls.
+    """Draw where every chunk goes, in the step player; of a training, when each rank computes, and which collectives it calls.
 
     None where there is nothing to see: no message of the learner's own that carries something, and nobody who computes.
     """

@@ -11,7 +11,7 @@ COLOURS = "#8884", "#7aa6c2", "#3f7cac", "#1b4965"
 
 
 def progress(folder: str = "..") -> "Progress":
-    """What is right so far, and how good, in every lab.
+    """Return what is right so far, and how good, in every lab.
 
     folder: where the labs' folders are; each keeps its own marks, beside its notebook.
     """

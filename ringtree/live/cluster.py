@@ -189,7 +189,7 @@ class Ranks:
         self.diagnosis = Diagnosis(self.places, self.client, self.started)
 
     def _meet(self, address, one_host):
-        """Where ranks meet: (address, port, file). A file, wherever all ranks see the cluster's folder: nobody else can reach it.
+        """Return where ranks meet: (address, port, file). A file, wherever all ranks see the cluster's folder: nobody else can reach it.
 
         The address and the port are then for programs that read MASTER_ADDR and MASTER_PORT to make a store of their own.
         """
@@ -304,7 +304,7 @@ class Ranks:
 
 
 def _unpacked(packed, whose):
-    """What `joining` packed; `whose` begins the sentence where this process cannot read it."""
+    """Return what `joining` packed; `whose` begins the sentence where this process cannot read it."""
     pickled, value = packed
     try:
         return value if pickled is None else pickle.loads(pickled)

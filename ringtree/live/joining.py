@@ -20,7 +20,7 @@ _store = None  # must live as long as the rank
 
 
 def place(kernels_host):
-    """What the kernel needs to know to choose a backend: pid, host, GPUs here and allotted, and how other hosts reach this one.
+    """Return what the kernel needs to know to choose a backend: pid, host, GPUs here and allotted, and how other hosts reach this one.
 
     kernels_host: the name of the notebook's host; None where that is this one. `address` and `interface` are then
     loopback's, as `alone` is always.
@@ -58,7 +58,7 @@ def _address(kernels_host):
 
 
 def can_lock(folder):
-    """Whether this host sees the cluster's folder, and can lock a file in it: then ranks can meet there."""
+    """Return whether this host sees the cluster's folder, and can lock a file in it: then ranks can meet there."""
     import fcntl  # which Windows lacks
 
     try:
@@ -159,7 +159,7 @@ def variable(name):
 
 
 def returned(function, *args, **kwargs):
-    """What the reader's function returns, packed for `ringtree.live.cluster`."""
+    """Return what the reader's function returns, packed for `ringtree.live.cluster`."""
     return _packed(function(*args, **kwargs))
 
 

@@ -126,7 +126,7 @@ def _arguments(call):
 
 
 def _numbers(call, count, rank, ranks, device):
-    """What this rank has before a call and must have after it; None where it has, or must have, nothing."""
+    """Return what this rank has before a call and must have after it; None where it has, or must have, nothing."""
     import torch
 
     def tiled(values, number):
@@ -148,7 +148,7 @@ def _numbers(call, count, rank, ranks, device):
 
 
 def _reduced_block(blocks):
-    """What several blocks reduce to, each given as (the ranks whose numbers are in it, which block it is)."""
+    """Return what several blocks reduce to, each given as (the ranks whose numbers are in it, which block it is)."""
     return tuple(rank for who, _ in blocks for rank in who), blocks[0][1]
 
 
@@ -172,14 +172,14 @@ def _terms(op, rank, ranks, largest=LARGEST_SUM):
 
 
 def _reduced(op, who, ranks, largest=LARGEST_SUM):
-    """What the terms of the ranks `who` reduce to."""
+    """Return what the terms of the ranks `who` reduce to."""
     together = OPERATIONS[op].together
     values = [reduce(together, terms) for terms in zip(*(_terms(op, rank, ranks, largest) for rank in who))]
     return [value / len(who) for value in values] if op == "avg" else values
 
 
 def _differ(tensor, result, call, ranks):
-    """How many elements are not the result: exactly, but for an average, which may miss by a rounding a rank."""
+    """Return how many elements are not the result: exactly, but for an average, which may miss by a rounding a rank."""
     import torch
 
     if result is None:

@@ -41,7 +41,7 @@ class Call:
 
     @property
     def empty(self) -> bool:
-        """Whether it moves no data, as a barrier does: it has neither size nor type."""
+        """Return whether it moves no data, as a barrier does: it has neither size nor type."""
         return self.collective.before == "nothing"
 
     def count(self, size: int, ranks: int) -> int:
@@ -182,7 +182,7 @@ def _form(name, collective, program):
 
 
 def _in_place(in_place, name, collective, form):
-    """Whether the result replaces the input: as wished, or what the call is by nature."""
+    """Return whether the result replaces the input: as wished, or what the call is by nature."""
     if in_place and not _goes_in_place(collective, form):
         able = [
             name for row in TABLE if row.before != "nothing" for name, form in row.calls.items() if _goes_in_place(row, form)
@@ -192,7 +192,7 @@ def _in_place(in_place, name, collective, form):
 
 
 def _goes_in_place(collective, form):
-    """Whether the result may replace the input: in one tensor, or a shard that is a part of the full vector."""
+    """Return whether the result may replace the input: in one tensor, or a shard that is a part of the full vector."""
     return form == "one" or form == "flat" and collective.before != "blocks"
 
 

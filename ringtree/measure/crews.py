@@ -73,7 +73,7 @@ class AmongRanks:
 
 
 def where_it_runs():
-    """What a rank knows of itself that a reader of its times must know; nothing that names the host."""
+    """Return what a rank knows of itself that a reader of its times must know; nothing that names the host."""
     import torch
 
     backend = torch.distributed.get_backend()

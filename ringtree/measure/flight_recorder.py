@@ -41,7 +41,7 @@ class Entry:
 
     @property
     def must_agree(self):
-        """What the ranks of a group must have in common. (Others than these may give as much as each likes.)"""
+        """Return what the ranks of a group must have in common. (Others than these may give as much as each likes.)"""
         return self.operation, self.elements if self.operation in ALIKE else None
 
     def __str__(self):
@@ -86,8 +86,8 @@ def read(folder) -> dict[int, list[Entry]]:
 def when_still(folder, size, patience=1.0, timeout=60.0) -> dict[int, list[Entry]]:
     """The records of `size` ranks, once all have called something and none has grown for `patience` seconds.
 
-    For ranks that write theirs again and again: each must have written the same more than once, for one that has no core
-    does not grow either. Raises TimeoutError after `timeout` seconds.
+    The ranks write their records again and again. Each must have written the same one more than once, because the record of
+    a rank without a core does not grow either. Raises TimeoutError after `timeout` seconds.
     """
     before, changed, written, times = {}, time.monotonic(), {}, Counter()
     until = changed + timeout

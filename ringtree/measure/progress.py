@@ -69,7 +69,7 @@ def progress(what, jobs, crew):
 
 
 def _watched():
-    """Where somebody sees a bar: a terminal, or a notebook that a person runs; None where nobody does."""
+    """Return where somebody sees a bar: a terminal, or a notebook that a person runs; None where nobody does."""
     shell = watching.shell()
     if hasattr(shell, "kernel"):
         return _Display() if watching.notebook_is_watched(shell) else None

@@ -117,7 +117,7 @@ def settings_in_words(settings):
 
 
 def notes_on(op, crew):
-    """What a reader of the table must know of an operation on this backend, as an attr."""
+    """Return what a reader of the table must know of an operation on this backend, as an attr."""
     averaged = op == "avg" and crew.backend == "gloo"
     note = "an average on Gloo is a sum, then a division by the number of ranks: both are timed"
     return {"warnings": [note]} if averaged else {}

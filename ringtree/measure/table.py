@@ -135,7 +135,7 @@ def _figure(value, width):
 
 
 def head_lines(table) -> list[str]:
-    """What stands above the rows, for a table that is printed while it is measured: one with its first row will do."""
+    """Return what stands above the rows, for a table that is printed while it is measured: one with its first row will do."""
     return [*_provenance_lines(table), *_head(bool(table["batches"].notna().any()))]
 
 
@@ -155,7 +155,7 @@ def _provenance_lines(table):
         lines.append(f"times by the {clock}, of the slowest rank; time is their median, low and high its 95 % interval")
         lines.append("~ after a row: the budget was spent before its median was stable")
     if attrs.get("backend") == "gloo" or attrs.get("link"):
-        lines.append("these are times of processes on CPUs: they say nothing of a GPU or its network")
+        lines.append("these are times of processes on CPUs: they say nothing about a GPU or its network")
     lines += [str(attrs[key]) for key in ("link", "remark") if attrs.get(key)] + list(attrs.get("warnings", []))
     return [f"# {text}" for text in lines if text]
 

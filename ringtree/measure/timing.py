@@ -43,7 +43,7 @@ class Timing(NamedTuple):
 
 
 def timed(call, *, warmup=2, budget=0.3, stable=0.05, group=None, device=None) -> Timing:
-    """How long call() takes. On ranks all of them call this at the same time, each with its own call, and get the same answer.
+    """Return how long call() takes. On ranks all of them call this at the same time, each with its own call, and get the same answer.
 
     call: a function without arguments. warmup: calls after the first that do not count. budget: seconds that the counted calls
     may take together, so far as 6 of them allow; stable: stop sooner when the 95 % interval of the median is within this part of
@@ -240,7 +240,7 @@ def check_settings(warmup, calls, budget, stable) -> None:
 
 
 def _surroundings(call, dist, link, device):
-    """What the call runs over, and where its buffers live."""
+    """Return what the call runs over, and where its buffers live."""
     import torch
 
     real = torch.distributed
@@ -327,7 +327,7 @@ def _order(n):
 
 
 def is_stable(times, part: float) -> bool:
-    """Whether the 95 % interval of the median is within `part` of the median, on both sides."""
+    """Return whether the 95 % interval of the median is within `part` of the median, on both sides."""
     if len(times) < LEAST:
         return False
     middle, (low, high) = median(times), median_interval(times)

@@ -62,7 +62,7 @@ def read(profiler, dist, waits=(), blocking=False) -> Trace:
 
 
 def _is_told(event):
-    """Whether it is a mark, but none of torch's own ("Optimizer.step#AdamW.step"), or what a backend is at work on."""
+    """Return whether it is a mark, but none of torch's own ("Optimizer.step#AdamW.step"), or what a backend is at work on."""
     return event.name.startswith(BACKENDS) or event.is_user_annotation and "#" not in event.name
 
 
@@ -77,7 +77,7 @@ def _collective(event):
 
 
 def _between(events, mark):
-    """What of a mark lies before, between and behind those events that begin in it: (start, end) of each piece."""
+    """Yield what of a mark lies before, between and behind those events that begin in it: (start, end) of each piece."""
     here = mark.start
     within = [each for each in events if each is not mark and mark.start <= each.start < mark.end]
     for each in sorted(within, key=lambda each: each.start):

@@ -14,7 +14,7 @@ Who does what in a run:
     guard, torch_modes   buffers in flight; what a program does to its tensors
     sweep, lengths       one run for many sizes and links
     faults, deadline     what is wrong, in words; a program that does not end
-    nccl_calls, nccl_rules      what a program issued; whether it would end by NCCL's rules too
+    nccl_calls, nccl_rules      what a program issued; whether it would end under NCCL's rules too
     sketches             steps of training as rank programs
 """
 

@@ -10,8 +10,8 @@ class Agenda:
     Ranks mostly come in crowds that are ready at the same moment, so there is a list of
     ranks for each moment: quicker than a heap of ranks.
 
-    pending: a list of what the ranks have left to be done together once none is left to go on at this moment; settle: does
-    it, empties the list, and may put ranks.
+    pending: work that ranks have put aside until no rank can go on at this moment. settle: does all of it at once, empties
+    the list, and may put ranks.
     """
 
     __slots__ = ("time", "moment", "ranks", "times", "later", "pending", "settle")
@@ -34,7 +34,7 @@ class Agenda:
             ranks.append(rank)
 
     def _put_back(self):
-        """What comes in is no later than those about to go on: it has to be sorted in among them."""
+        """Put the ranks of this moment back in line: a rank that came in may go before them."""
         self.later[self.time] = self.ranks
         heappush(self.times, self.time)
         self.time, self.ranks = -math.inf, []
@@ -82,7 +82,7 @@ class Agenda:
             heapify(self.times)
 
     def before(self, time, rank):
-        """Whether another goes on before a rank that is ready at `time`."""
+        """Return whether another goes on before a rank that is ready at `time`."""
         if self.ranks:
             return self.time < time or (self.time == time and self.ranks[-1] < rank)
         if not self.times or self.times[0] > time:

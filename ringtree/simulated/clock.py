@@ -144,7 +144,7 @@ class Clock:
                 raise
 
     def refuse_threads(self, rank=None):
-        """Where the caller is a thread that the program has started: end it, and the run. rank: whose call it is, if known."""
+        """If the caller is a thread that the program has started, end it, and the run. rank: whose call it is, if known."""
         if self.home is None:
             if isinstance(threading.current_thread(), threading._DummyThread):
                 return  # torch's own, while a rank waits in backward()

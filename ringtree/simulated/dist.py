@@ -132,7 +132,7 @@ class SimulatedDist(Speaks):
         return partial(getattr(algorithms, several), ranks_per_node=here)
 
     def _among(self, group, mine, ranks, poster):
-        """What an algorithm talks to. poster: this rank, or the stream beside it."""
+        """Return what an algorithm talks to. poster: this rank, or the stream beside it."""
         return Among(
             ranks, mine, None if group is None else group.number, lambda name, entries: self._post(poster, entries, caller(3))
         )
@@ -163,7 +163,7 @@ def _as_torch_does(run, *given):
 
 
 def algorithm_of(name):
-    """What the simulator runs for a collective of `ringtree.collectives`, or for one of torch's functions for it."""
+    """Return what the simulator runs for a collective of `ringtree.collectives`, or for one of torch's functions for it."""
     return getattr(algorithms, find(name).algorithm)
 
 

@@ -68,7 +68,7 @@ def _hidden(file):
 
 
 def caller(above=2):
-    """Where the function that asks was called: the code and the instruction. above: how many calls up that stands."""
+    """Return where the function that asks was called: the code and the instruction. above: how many calls up that stands."""
     frame = sys._getframe(above)
     return frame.f_code, frame.f_lasti
 
@@ -78,7 +78,7 @@ def _at(work):
 
 
 def line_text(code, instruction):
-    """Where a call stands: `caller`'s code and instruction, in words."""
+    """Return where a call stands: `caller`'s code and instruction, in words."""
     # a line is worked out only where it is told: that takes longer than a message
     number = next(line for start, end, line in code.co_lines() if start <= instruction < end)
     return describe_place([(code.co_name, number, linecache.getline(code.co_filename, number).strip())])
@@ -274,7 +274,7 @@ def differ(send, receive, turns):
         found.setdefault(text, []).append(each)
     told = join_words(f"{text} on {name_ranks(sorted(each.number for each in some))}" for text, some in found.items())
     lines = _lines([some[0] for some in found.values()])
-    return ProgramError(f"{call} has {told}{lines}: give all ranks of the group tensors of one size and dtype")
+    return ProgramError(f"{call} has {told}{lines}: give all ranks of the group tensors of the same size and dtype")
 
 
 def _share(asked):
@@ -292,7 +292,7 @@ def _size_texts(tensors):
 
 
 def _lines(turns):
-    """Where in the program these ranks or streams called the collective that they are in: one line where it is the same."""
+    """Return where in the program these ranks or streams called the collective that they are in: one line where it is the same."""
     places = [
         _at(turn.current) if hasattr(turn, "current") else describe_place(program_steps(turn.greenlet.gr_frame))
         for turn in turns

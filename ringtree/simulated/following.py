@@ -145,7 +145,7 @@ def follow(program, inputs: Sequence, machine: Link | Machine = Link(1.0, 0.0), 
 
 
 def _probed(program, inputs, machine, trace, cells, columns, own, watch):
-    """What each rank held at first, what each message carried and what it changed, by one run for each chunk of each rank."""
+    """Return what each rank held at first, what each message carried and what it changed, by one run for each chunk of each rank."""
     lit = [(rank, number) for rank in range(len(inputs)) for number in range(len(cells[rank]))]
     watches = [watch(len(inputs), cells, each, own) for each in (None, *lit)]
     for each in watches:
@@ -168,7 +168,7 @@ def _columns(program, cells: list[list[Cell]]):
     widest = max(cells, key=len, default=[])
     counts = Counter(cell.argument for cell in widest)
     if any(Counter(cell.argument for cell in each) - counts for each in cells):
-        raise UsageError("follow() needs the same tensors on every rank, cut alike: give chunks=, or tensors of one size")
+        raise UsageError("follow() needs the same tensors on every rank, cut alike: give chunks=, or tensors of the same size")
     names = _names(program)
     nameless = "tensor" if len(counts) == 1 else "argument {}"
     return tuple(
@@ -177,7 +177,7 @@ def _columns(program, cells: list[list[Cell]]):
 
 
 def _names(program) -> list[str]:
-    """What the program calls its arguments, as far as it names each: `*tensors` names none."""
+    """Return what the program calls its arguments, as far as it names each: `*tensors` names none."""
     try:
         parameters = inspect.signature(program).parameters.values()
     except (TypeError, ValueError):  # a function of C has no signature to look at
@@ -186,7 +186,7 @@ def _names(program) -> list[str]:
 
 
 def _room(columns, own: Own, arguments: int) -> int:
-    """How many places a rank has: where the program has no tensors of its own, those of its arguments."""
+    """Return how many places a rank has: where the program has no tensors of its own, those of its arguments."""
     counts = [count for _, count in columns + own.columns]
     return sum(counts) if own.columns else arguments
 
@@ -203,7 +203,7 @@ def _never_changing(columns, own: Own, changes) -> set[int]:
 
 
 def _differences(runs, counted):
-    """What each run found beyond the first one, in which nothing is lit: its events with the differences of the values.
+    """Yield what each run found beyond the first one, in which nothing is lit: its events with the differences of the values.
 
     counted: whether a difference says how often a chunk is there; otherwise each counts once.
     """
@@ -279,7 +279,7 @@ def _shape(event):
 
 
 def _contents(count, lit, values) -> list[Content]:
-    """Which lit chunks turned up in each of `count` places, and how often."""
+    """Return which lit chunks turned up in each of `count` places, and how often."""
     contents = [[] for _ in range(count)]
     for (rank, number), found in zip(lit, values):
         for at, value in found.items():
@@ -307,9 +307,9 @@ def _zeros(inputs, cells) -> set[tuple[int, int]]:
 
 
 def _without_what_never_counts(start, sent, changes, zeros, columns, hidden):
-    """What a rank had at first, never sent, never added to and did not keep (or had as zeros) is nothing.
+    """Drop what a rank had at first, never sent, never added to and did not keep (or had as zeros).
 
-    It keeps what is in its tensors in the end, those that are hidden left out. A copy in a tensor of the program's own says
+    A rank keeps what is in its tensors in the end, apart from the hidden ones. A copy in a tensor of the program's own says
     nothing by itself: where something else is written there later, it was only room.
     """
     arguments, unseen = sum(count for _, count in columns), _places_of(columns, hidden)

@@ -15,7 +15,7 @@ class Guard:
             rank.in_flight = {}
 
     def copy(self, target, source):
-        """What the simulator itself moves is no use by the program."""
+        """Copy for the simulator itself, which does not count as use by the program."""
         self.copying = True
         move(target, source)
         self.copying = False
@@ -48,7 +48,7 @@ def move(target, source):
 
 
 def overlap(one, other):
-    """Whether two tensors share memory."""
+    """Return whether two tensors share memory."""
     if one.untyped_storage().data_ptr() != other.untyped_storage().data_ptr():
         return False
     first, second = one.storage_offset() * one.element_size(), other.storage_offset() * other.element_size()

@@ -62,7 +62,7 @@ class NotedWork(Work):
 
     @property
     def label(self):
-        """What a trace says of the wait."""
+        """Return what a trace says of the wait."""
         sends, _, peer, _ = self.operation
         return self.rank.clock.notes.labels[sends][peer]
 
@@ -107,7 +107,7 @@ class Messages:
 
     @property
     def count(self):
-        """How many have moved, where no half is left."""
+        """Return how many have moved, where no half is left."""
         return self.asked // 2
 
     def post(self, rank, operations, place):

@@ -118,7 +118,7 @@ class _Run:
         return True
 
     def _held(self, rank):
-        """Whether a program has not ended, or has left something behind that never will."""
+        """Return whether a program has not ended, or has left something behind that never will."""
         return self.at[rank] < len(self.issued[rank]) or any(
             not each.done for _, each in self.issued[rank][: self.at[rank]] if each
         )
@@ -188,7 +188,7 @@ class _Report:
     def deadlock(self):
         told = [self._rank(rank) for rank in self.stuck]
         waits = {rank: peer for rank, (_, peer) in zip(self.stuck, told)}
-        lines = [f"deadlock by NCCL's rules, {HOW[self.run.way]}.", *(line for line, _ in told)]
+        lines = [f"deadlock under NCCL's rules, {HOW[self.run.way]}.", *(line for line, _ in told)]
         if circle := describe_circle(waits):
             lines.append(circle)
         names = list(dict.fromkeys(self.rules))
@@ -288,7 +288,7 @@ def _met_wrongly(way, send, entry, receive, other):
     else:
         what = f"{entry[2]} bytes meet a receive of {other[2]} bytes"
     return ProgramError(
-        f"by NCCL's rules, {HOW[way]}, {what}: rank {send.rank}'s {_named(send)}  [{_place(send)}], and "
+        f"under NCCL's rules, {HOW[way]}, {what}: rank {send.rank}'s {_named(send)}  [{_place(send)}], and "
         f"rank {receive.rank}'s {_named(receive)}  [{_place(receive)}]\n"
         f"  rule: {RULES['tags']}"
     )

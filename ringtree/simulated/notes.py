@@ -25,11 +25,11 @@ class Notes:
 
     @property
     def wanted(self):
-        """Whether anybody wants to know."""
+        """Return whether anybody wants to know."""
         return self.messages is not None or self.watch is not None
 
     def moved(self, send, receive, start, end):
-        """A message moves: told just before its one tensor is copied into the other."""
+        """Note a message that moves, just before its one tensor is copied into the other."""
         _, source, dst, tag = send.operation
         _, target, src, _ = receive.operation
         place, there = self._place(src, source), self._place(dst, target)
@@ -40,7 +40,7 @@ class Notes:
             self.messages.append(message)
 
     def _place(self, rank, tensor):
-        """Where a message lies: a rank's buffers are numbered as they are first used; first byte."""
+        """Return where a message lies: a rank's buffers are numbered as they are first used; first byte."""
         buffers, first, address = self.buffers[rank], tensor.storage_offset() * tensor.element_size(), tensor.data_ptr()
         # quicker than to ask the storage; but an empty tensor has no address
         storage = address - first if address else tensor.untyped_storage().data_ptr()
@@ -60,7 +60,7 @@ class Notes:
             self.spans.append(_span((rank, start, start + seconds, label, "compute")))
 
     def reduces(self, clock, gamma):
-        """What is told of so many bytes that the running rank has reduced, or None."""
+        """Return what is told of so many bytes that the running rank has reduced, or None."""
         return (lambda nbytes: clock.compute(nbytes * gamma, "reduce")) if gamma else None
 
     def called(self, rank, asked, ranks, posted, start, end, beside):

@@ -82,7 +82,7 @@ def simulate(
     seconds: real time after which a program that does not end is stopped.
     watch: told as watch.before_wait(rank, now) when a rank is about to wait, and as
         watch.on_message(message, sent, received) just before the one tensor is copied into the other.
-    rules: "nccl" also asks whether the program can end by NCCL's rules of pairing (`ringtree.simulated.nccl_rules`), with
+    rules: "nccl" also asks whether the program can end under NCCL's rules of pairing (`ringtree.simulated.nccl_rules`), with
         communicators made when first used and with all made at the start. Results and times stay those of "gloo".
     autograd: whether ranks call backward() (slower): each is a thread then, and nothing that moves brings a graph along.
 
@@ -100,7 +100,7 @@ def simulate(
 
 
 def run(program, inputs, network, notes, gamma=0.0, checked=False, seconds=60.0, rules="gloo", autograd=False):
-    """What `simulate` does. notes: who notes what happens, `Notes` or a `Tape`."""
+    """Return what `simulate` does. notes: who notes what happens, `Notes` or a `Tape`."""
     mode = torch.is_grad_enabled()
     ways = Threads(lambda: _conditions(clock, gamma, guard, issued, mode)) if autograd else greenlet
     clock = Clock(len(inputs), notes, ways)
@@ -125,7 +125,7 @@ def run(program, inputs, network, notes, gamma=0.0, checked=False, seconds=60.0,
 
 
 def _body(program, dist, entry):
-    """What one rank runs."""
+    """Return what one rank runs."""
     rank = dist._rank
     arguments = _copied(entry if isinstance(entry, tuple) else (entry,))
 
@@ -152,7 +152,7 @@ def _named(error, rank):
 
 @contextlib.contextmanager
 def _conditions(clock, gamma, guard, issued, mode):
-    """What torch keeps by thread, in a thread where ranks run. mode: whether gradients are noted."""
+    """Yield what torch keeps by thread, in a thread where ranks run. mode: whether gradients are noted."""
     told = told_of_operations(
         reduced=clock.notes.reduces(clock, gamma),
         used=guard and guard.used,

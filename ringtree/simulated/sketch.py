@@ -246,7 +246,7 @@ def _len_of_each(value, /):
 def len_gives_lengths():
     """While this is open, `len` gives the lengths of a sketch that has several: Python's own gives an int, whatever `__len__` is.
 
-    To all else it is what it was, in every thread.
+    For every other object `len` stays what it was, in every thread.
     """
     global _users
     with _change:

@@ -95,7 +95,7 @@ def _alone(program, entries, count, machine, gamma):
 
 
 def _together(program, entries, cases):
-    """What each case took, and whether that is sure; of the first it is."""
+    """Return what each case took, and whether that is sure; of the first it is."""
     counts, machines, gammas = zip(*cases)
     given = entries(Lengths(np.array(counts)))
     tape = Tape(Network(machines[0], len(given)), len(cases), gammas)
@@ -339,7 +339,7 @@ class _Plan:
         return now[last].max(axis=0), holds & self._in_order(ready)
 
     def _earlier(self, message):
-        """What was booked before a message at its two ports."""
+        """Return what was booked before a message at its two ports."""
         found = []
         for ports, row, begins in self.by_port:
             port = ports[message]

@@ -54,7 +54,7 @@ class Thread:
 
     @property
     def gr_frame(self):
-        """Where it stands."""
+        """Return where it stands."""
         return sys._current_frames().get(self.thread.ident)
 
     def switch(self):

@@ -100,7 +100,7 @@ def _used(function, args, kwargs):
 
 @functools.cache
 def _writes(function):
-    """Whether an operation writes each of its arguments: in their order, and by name."""
+    """Return whether an operation writes each of its arguments: in their order, and by name."""
     writes = {each.name: each.alias_info is not None and each.alias_info.is_write for each in function._schema.arguments}
     return (*writes.values(),), writes
 

@@ -65,7 +65,7 @@ def two_trees(size, ranks_per_node):
 
 
 def odd_edges(edges):
-    """Whether an edge is used in odd steps: of two that meet at a sender, or at a receiver, one is and one is not.
+    """Return whether an edge is used in odd steps: of two that meet at a sender, or at a receiver, one is and one is not.
 
     At each end an edge meets one other at most, so that they lie in rows, along which even and odd take turns.
     """
@@ -132,7 +132,7 @@ def two_shot_all_reduce(p, n, itemsize, options):
 
 
 def in_slices(of_one):
-    """What every slice sends, slice after slice: in which order their messages move, a schedule does not say."""
+    """Yield what every slice sends, slice after slice: in which order their messages move, a schedule does not say."""
 
     def steps(p, n, itemsize, options):
         for part in cut(n, options["slices"], itemsize):

@@ -22,7 +22,7 @@ __all__ = ["cost_table"]
     itemsize=whole(1),
 )
 def cost_table(programs, size, nbytes, link, *, gamma=0.0, itemsize=4) -> str:
-    """What each program costs on `size` ranks over one kind of link, a line each, and below them what none can beat.
+    """Return what each program costs on `size` ranks over one kind of link, a line each, and below them what none can beat.
 
     programs: names to programs as `cost_of` takes them, or to (program, its options). nbytes, gamma, itemsize: as in `cost_of`.
 

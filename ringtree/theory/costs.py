@@ -101,7 +101,7 @@ def cost_of(program, size, nbytes, machine, *, gamma=0.0, itemsize=4, cards=None
 
     program: one of our algorithms, or its name; or a program of your own, called as program(tensor, dist), or as
     program(outputs, inputs, dist) where `dist` is its third parameter. nbytes: the full vector, a whole number of elements
-    of `itemsize` bytes (for an all-to-all, all blocks of one rank, cut as `tensor_split` cuts); or a list of such, and a list
+    of `itemsize` bytes (for an all-to-all, all blocks of one rank, cut as `tensor_split` cuts); or a list of such numbers, and a list
     of costs comes back, for the price of a few where a program is run. machine: a Link or a
     Machine. options: root, chunks, slices, latency, ranks_per_node, for those of ours that have them; any, for your own.
 
@@ -163,7 +163,7 @@ def seconds_of(row, size, sizes, machine, gamma, itemsize, given) -> list[float]
 
 
 def is_run(row, machine) -> bool:
-    """Whether it is simulated: where ranks wait for one of several messages, a schedule does not say which is next."""
+    """Return whether it is simulated: where ranks wait for one of several messages, a schedule does not say which is next."""
     return not row.stepwise or bool(machine.cards_per_node and row.time)
 
 
@@ -175,7 +175,7 @@ def _steps(row, size, nbytes, machine, itemsize, options, cards=None) -> list:
 
 
 def is_laid(row, size, machine) -> bool:
-    """Whether it goes once through each card: on several nodes with several cards."""
+    """Return whether it goes once through each card: on several nodes with several cards."""
     several = (machine.cards_per_node or 1) > 1 and size > machine.ranks_per_node
     return row.laid and row.stepwise and row.time is None and several
 
@@ -195,7 +195,7 @@ def _simulated(program, size, counts, dtype, machine, gamma, options) -> list[Co
 
 
 def _swept(program, size, dtype, cases, options):
-    """What `sweep` finds, without contents where the program does not look at them."""
+    """Return what `sweep` finds, without contents where the program does not look at them."""
     import torch
 
     from ringtree.simulated.sketch import Sketch
@@ -223,7 +223,7 @@ def _of_one_tensor(row):
 
 
 def _arguments(program, tensor, rank, size):
-    """What a rank's program is given before `dist`: one tensor, or blocks to fill and blocks to send."""
+    """Return what a rank's program is given before `dist`: one tensor, or blocks to fill and blocks to send."""
     try:
         parameters = list(inspect.signature(program).parameters)
     except (TypeError, ValueError):  # one that does not tell
@@ -263,7 +263,7 @@ def textbook_time(program, size, nbytes, link, *, gamma=0.0, itemsize=4, **optio
 
 @takes(size=whole(1))
 def lower_bound(collective, size) -> Bound:
-    """What a collective needs on `size` ranks at least, whatever the algorithm (Chan et al. 2007).
+    """Return what a collective needs on `size` ranks at least, whatever the algorithm (Chan et al. 2007).
 
     collective: a name as `ringtree.collectives.find` reads it. With n the full vector, some rank sends or receives moved·n
     bytes. The bounds hold one by one: an algorithm that meets one may miss the other. For shards of one length.

@@ -129,7 +129,7 @@ def fastest(links: Link | Sequence[Link], sizes) -> np.ndarray:
 
 @takes(links=LINKS, sizes=some_numbers, times=some_numbers)
 def misses(links: Link | Sequence[Link], sizes, times) -> np.ndarray:
-    """How far the prediction is from each measured time: 0.2 for 20 % too long, -0.2 for 20 % too short."""
+    """Return how far the prediction is from each measured time: 0.2 for 20 % too long, -0.2 for 20 % too short."""
     sizes, times = _points(sizes, times, lines=0)
     return fastest(links, sizes) / times - 1
 

@@ -85,7 +85,7 @@ class Fitted:
     _covariance: np.ndarray
 
     def draws(self, count: int = 400) -> tuple[np.ndarray, np.ndarray]:
-        """What the fit holds possible: so many machines, and for each by what factor a measurement is longer than it says.
+        """Return what the fit holds possible: so many machines, and for each by what factor a measurement is longer than it says.
 
         Returns the logarithms of the parameters, (count, protocols · 7) in the order of NAMES, and the factors, (count,):
         the misses of `unseen` in their own shape, with a factor for a whole world besides where fewer than three were
@@ -242,7 +242,7 @@ def _spread(miss) -> float:
 
 
 def _first_logs(samples, count) -> np.ndarray:
-    """Where the fit starts: NCCL's constants in this machine's measure, bandwidths from the fastest measured."""
+    """Return where the fit starts: NCCL's constants in this machine's measure, bandwidths from the fastest measured."""
     several = (samples.nodes > 1).to_numpy()
     speed = samples["size"] * [ring_share(c, p, n) for c, p, n in zip(samples.collective, samples.ranks, samples.nodes)]
     speed = (speed / samples.time).to_numpy()

@@ -241,7 +241,7 @@ class Model:
         return protocol.machine(ranks_per_node, self.gap, self.error)
 
     def nodes(self, ranks: int, nodes: int | None = None) -> int:
-        """How many nodes so many ranks have here. Raises UsageError where they do not share out evenly."""
+        """Return how many nodes so many ranks have here. Raises UsageError where they do not share out evenly."""
         if not _whole(ranks) or ranks < 1:
             raise UsageError(f"Model got ranks={ranks!r}: give a whole number of ranks, 1 or more")
         if nodes is None:

@@ -140,7 +140,7 @@ class _TooMany(Exception):
 
 
 def _out(row, ranks, machine) -> str | None:
-    """Why it takes no part here, or None."""
+    """Return why it takes no part here, or None."""
     nodes = machine.ranks_per_node or ranks
     over_nodes = "ranks_per_node" in row.taken and not row.laid
     if over_nodes and nodes >= ranks:

@@ -24,7 +24,7 @@ NO_LATENCY = (
 
 
 def runs_ahead(collective: str, tool: str | None) -> bool:
-    """Whether a tool times this collective back to back although one rank of it need not wait for the others."""
+    """Return whether a tool times this collective back to back although one rank of it need not wait for the others."""
     return spelling(collective) in _ROOTED and tool in _BACK_TO_BACK
 
 

@@ -33,7 +33,7 @@ def time_of_steps(steps, size, machine, gamma, options=None) -> float:
 
 
 def _crowded(messages) -> bool:
-    """Whether a rank sends, or receives, several messages of a step."""
+    """Return whether a rank sends, or receives, several messages of a step."""
     return any(len(set(ends)) < len(ends) for ends in zip(*((src, dst) for src, dst, _ in messages)))
 
 

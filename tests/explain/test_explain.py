@@ -231,10 +231,10 @@ def test_rows_of_no_bytes_stop_nothing():
 
 def test_times_of_processes_on_cpus_are_named_so():
     table = pd.DataFrame({"collective": "all_reduce", "ranks": 8, "size": 2 ** np.arange(3, 12), "time": 1e-5})
-    assert "say nothing of a GPU" not in explain(table, nodes=1).part("read")
+    assert "say nothing about a GPU" not in explain(table, nodes=1).part("read")
     table.attrs = {"backend": "gloo", "tool": "ringtree.measure", "nccl": "2.28.9"}
     report = explain(table, nodes=1)
-    assert "say nothing of a GPU" in report.part("read") and "not NCCL's" in report.part("beside")
+    assert "say nothing about a GPU" in report.part("read") and "not NCCL's" in report.part("beside")
 
 
 def test_types_of_one_log_are_sweeps_of_their_own(tmp_path):

@@ -30,17 +30,17 @@ EVERY = {
     "a mean of times": ("alpha-beta", "fit", "the mean"),
 }
 SAYS = {
-    "not divided, by the group": r"everything is twice what it should be; there are 2 ranks, as if it were multiplied by their number, or not divided by it",
+    "not divided, by the group": r"everything is twice what it should be; there are 2 ranks, so perhaps you multiply by their number, or do not divide by it",
     "divided by the world": r"is 1/3 of what it should be; there are 3 ranks|is 2/3 of what it should be; there are 3 ranks",
-    "divided by all": r"everything is half of what it should be; there are 2 ranks, as if it were divided by their number",
-    "not divided, in buckets": r"everything is twice what it should be; there are 2 ranks, as if it were multiplied by their number, or not divided by it",
+    "divided by all": r"everything is half of what it should be; there are 2 ranks, so perhaps you divide by their number once too often",
+    "not divided, in buckets": r"everything is twice what it should be; there are 2 ranks, so perhaps you multiply by their number, or do not divide by it",
     "not divided, while the backward pass goes on": r"layer 0 in step 1 .*: this is twice what it should be; there are 2 ranks",
     "isend, recv, wait": r"rank 1's receive  \[shift, line 7: .*\] waits in the queue behind its own isend to rank 0  \[shift, line 6:",
     "the same in a pipeline": r"rank 1's receive  .* behind its own isend to rank 0 .* or let one of two ranks receive first",
     "buckets started as they fill": r"rank 0's 1st all-reduce of a step was the bucket of layer 3, and rank 1's that of layer 2: all "
     "ranks must send their buckets in one order",
     "buckets from the front": "the buckets begin with the first gradient: begin with the last, which a backward pass has first",
-    "the mean of one's own": r"every row should count 1/4 in the whole, and a row counts: of rank 0 1/2, of rank 1 1/6",
+    "the mean of one's own": r"a row counts 1/2 on rank 0, 1/6 on rank 1, and should count 1/4 everywhere",
     "the sum over the number, not times p": r"everything is half of what it should be; there are 2 ranks",
     "a mean of times": r"a mean also takes in the first call .*; take the median or the fastest of each size",
 }
@@ -84,7 +84,7 @@ FAIR = {
     "sum / n": ("losses.sum() / dist.get_world_size()", "everything is 1/3 of what it should be; there are 3 ranks"),
     "the loss itself, all-reduced": (
         "dist.all_reduce(loss := losses.sum()) or loss",
-        "every row should count 1/4 in the whole, and a row counts: of rank 0 1/2, of rank 1 1/2",
+        "a row counts 1/2 on rank 0, 1/2 on rank 1, and should count 1/4 everywhere",
     ),
 }
 
@@ -140,6 +140,71 @@ def test_what_the_repaired_function_prints_is_not_printed(capsys):
     text = text.replace("    total = x.clone()", "    print('begins')\n    total = x.clone()")
     assert "Write `mine += " in found("ring-all-reduce", "ring_all_reduce", text).fault
     assert capsys.readouterr().out == "begins\n" * 2  # the one run of two ranks
+
+
+MEAN_LOSS = """
+def mean_loss(loss, dist):
+    total = loss.clone()
+    {}
+    return total / dist.get_world_size()
+"""
+SHIFT = """
+def shift(x, dist):
+    rank, size = dist.get_rank(), dist.get_world_size()
+    left, right = (rank - 1) % size, (rank + 1) % size
+    got = torch.empty_like(x)
+    if rank % 2:
+        dist.send(x, left)
+        got = dist.recv(got, right)
+    else:
+        {}
+        dist.send(x, left)
+    return got
+"""
+
+
+@pytest.mark.parametrize(
+    ("lab", "name", "text", "says"),
+    [
+        (
+            "first-evening",
+            "mean_loss",
+            MEAN_LOSS.format("total = dist.all_reduce(total)"),
+            "`dist.all_reduce(total)`  [mean_loss, line 3] returns None, and its result is in total. "
+            "Write it on a line of its own, and then use `total`.",
+        ),
+        (
+            "first-evening",
+            "mean_loss",
+            MEAN_LOSS.format("return dist.all_reduce(total) / dist.get_world_size()"),
+            "returns None",
+        ),
+        (
+            "deadlock-clinic",
+            "shift",
+            SHIFT.format("dist.recv(got, right)"),
+            "`dist.recv(got, right)`  [shift, line 7] returns the sender's number, and its result is in got. ",
+        ),
+    ],
+)
+def test_a_call_that_fills_its_argument_and_returns_none_is_named(lab, name, text, says):
+    assert says in re.sub(r"\s*\n\s*", " ", found(lab, name, text).fault)
+
+
+def test_no_such_call_is_named_where_it_is_not_to_blame():
+    said = found("first-evening", "mean_loss", MEAN_LOSS.format("total = dist.reduce(total, 0)")).fault
+    assert "NoneType" in said and "returns None" not in said
+
+
+def test_an_argument_that_was_changed_is_named_beside_the_wrong_answer():
+    said = found("first-evening", "mean_loss", MEAN_LOSS.format("dist.all_reduce(loss)")).fault
+    assert "it has also changed what it was given" in said
+    assert "also changed" not in found("first-evening", "mean_loss", MEAN_LOSS.format("pass")).fault
+
+
+def test_of_several_blanks_the_line_of_the_first_is_named():
+    said = found("first-evening", "mean_loss", MEAN_LOSS.format("dist.all_reduce(total)\n    raise NotImplementedError")).fault
+    assert said.endswith("replace `raise NotImplementedError` in mean_loss, line 4.")
 
 
 # -- one factor, and what was given

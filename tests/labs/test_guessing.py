@@ -6,11 +6,11 @@ from ringtree import labs
 from ringtree.errors import UsageError
 
 
-def test_without_a_guess_nothing_is_printed_or_kept(tmp_path, monkeypatch, capsys):
+def test_without_a_guess_nothing_is_kept(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     labs.guess("steps", best=..., low=..., high=...).was(6)
     labs.guesses()
-    assert capsys.readouterr().out == "" and not list(tmp_path.iterdir())
+    assert capsys.readouterr().out == "You have recorded no guess yet.\n" and not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(

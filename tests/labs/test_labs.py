@@ -544,7 +544,7 @@ def test_the_release_runs_and_its_checks_fail_in_one_sentence(tmp_path):
     for name in module_of("deadlock-clinic").EXERCISES:
         (error,) = [output for output in found[f"{name}-check"] if output.output_type == "error"]
         assert error.ename == "CheckFailed"
-        assert f"it is not yet written: replace `raise NotImplementedError` in {name}." in error.evalue
+        assert f"it is not yet written: replace `raise NotImplementedError` in {name}, line " in error.evalue
         assert " ".join(" ".join(error.traceback).split()) == " ".join(f"CheckFailed: {error.evalue}".split())
         assert max(map(len, error.traceback)) <= exercise.WIDE
     assert found["state"][0].data["text/plain"].startswith("Deadlock clinic: 0 of 4")

@@ -21,18 +21,18 @@ def test_what_is_returned_by_name_is_told_by_name():
     wanted = {"loss": torch.tensor(2.0), "gradients": [torch.zeros(2), torch.ones(2)]}
     assert difference(wanted | {"bytes held": 7}, wanted) is None  # more may be in it
     said, place = difference(wanted | {"loss": torch.tensor(3.0)}, wanted)
-    assert (said, place) == ("has as loss [3] and should have [2]", (("loss",), 0))
+    assert (said, place) == ("has the loss [3] and should have [2]", (("loss",), 0))
     said, place = difference(wanted | {"gradients": [torch.zeros(2), torch.tensor([1.0, 5.0])]}, wanted)
-    assert said == "in place 1 of its list has as gradients [1, 5] and should have [1, 1]"
+    assert said == "in place 1 of its list has the gradients [1, 5] and should have [1, 1]"
     assert place == (("gradients", 1), 1)
     said, place = difference(wanted | {"loss": torch.tensor(2.00003)}, wanted)
-    assert said == "has as loss [2.00003] and should have [2]"  # as many decimals as tell them apart
+    assert said == "has the loss [2.00003] and should have [2]"  # as many decimals as tell them apart
     large = torch.tensor([1000.0, 1e-3], dtype=torch.float64)
     said, _ = difference(large + 5e-5, large)  # little beside the largest, though not beside the other
     assert "right to only six digits" in said
     for lacking in {}, None, [1], {"loss": torch.tensor(2.0)}:
         said, place = difference(lacking, wanted)
-        assert said.startswith("has as ") and "and should have" in said and place is None
+        assert said.startswith("has the ") and "and should have" in said and place is None
 
 
 def test_a_part_that_is_missing_is_found_below_a_name():
@@ -64,7 +64,7 @@ def test_a_harness_stands_around_the_learners_function():
 
     assert judge("summing", summing, exercise).level == 0
     found = judge("nothing", lambda weight, dist: None, exercise)
-    assert "rank 0 has as gradient [1, 1] and should have [3, 3]" in found.fault
+    assert "rank 0 has the gradient [1, 1] and should have [3, 3]" in found.fault
 
 
 def test_a_sentence_of_a_harness_is_told_as_it_stands():

@@ -484,7 +484,7 @@ def test_measure_prints_the_table_and_returns_it(ranks, capsys):
     assert found.attrs["backend"] == "gloo" and found.attrs["devices"] == ["CPU", "CPU"]
     assert found.attrs["torch"] == torch.__version__ and found.attrs["clock"] == "monotonic clock"
     assert printed == measure.table_text(found) + "\n"
-    assert "they say nothing of a GPU" in printed
+    assert "they say nothing about a GPU" in printed
     measure.measure("barrier", show=False, ranks=ranks, **QUICK)
     assert capsys.readouterr().out == ""
 

@@ -100,7 +100,7 @@ def test_the_report_names_ranks_lines_and_rules():
     with pytest.raises(Deadlock) as problem:
         simulate(pairing.unbatched, [()] * 4, LINK, rules="nccl")
     first, *lines = str(problem.value).split("\n  ")
-    assert first == "deadlock by NCCL's rules, communicators made when first used (no device_id)."
+    assert first == "deadlock under NCCL's rules, communicators made when first used (no device_id)."
     held = "rank 0 is held in isend to rank 1: rank 1 has not come to make the communicator of the two  [unbatched, line "
     assert lines[0].startswith(held)
     assert lines[4] == "they wait in a circle: rank 0 → rank 1 → rank 2 → rank 3 → rank 0"

@@ -161,7 +161,7 @@ WRONG = {
             .replace("        ])\n", "        ]\n")
             .replace("dist.P2POp(dist.irecv, got,", "dist.irecv(got,")
             .replace("dist.P2POp(dist.isend, last,", "dist.isend(last,"),
-            "deadlock by NCCL's rules",
+            "deadlock under NCCL's rules",
         ),
         "the built-in": (
             "def ring_all_gather(shard, dist, order):\n    whole = shard.new_empty(dist.get_world_size() * len(shard))\n    dist.all_gather_into_tensor(whole, shard)\n    return whole",

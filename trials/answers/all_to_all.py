@@ -246,7 +246,7 @@ def to_experts(tokens, experts, weights, factor, dist):
     dist.all_gather(factors, torch.tensor([float(factor)]))
     return tokens * (weights * torch.cat(factors)[experts]).sum(1)
 """,
-            "the sums are right, but 4 B came to rank 0: what should come is 2 tokens of other ranks",
+            "the sums are right, but rank 0 received 4 B: it should receive 2 tokens of other ranks",
         ),
         "everything to everybody": (
             """

@@ -191,7 +191,7 @@ WRONG = {
         "idling": (idling(DOWN, "hand_down", 2), "rank 0 heard from rank|rank 1 heard from"),
     },
     "tree_broadcast": {
-        "partners swap, in batches": (SWAPS, r"members=\[2, 0\]: deadlock by NCCL's rules, .*rank 1 has not come"),
+        "partners swap, in batches": (SWAPS, r"members=\[2, 0\]: deadlock under NCCL's rules, .*rank 1 has not come"),
         "one that has it tells another that has it": (
             TREE.replace(
                 "        far *= 2\n",

@@ -207,7 +207,7 @@ WRONG = {
         ),
         "the sum for the mean": (
             AVERAGE.replace("        flat /= dist.get_world_size()\n", ""),
-            "everything is twice what it should be; there are 2 ranks, as if it were multiplied",
+            "everything is twice what it should be; there are 2 ranks, so perhaps you multiply",
         ),
         "divided by one too many": (
             AVERAGE.replace("dist.get_world_size()", "(dist.get_world_size() + 1)"),
@@ -301,7 +301,7 @@ WRONG = {
     "overlapped": {
         "the sum for the mean": (
             OVERLAPPED.replace("            flat /= dist.get_world_size()\n", ""),
-            "rank 0 has as gradient of layer 0 in step 1 .*: this is twice what it should be; there are 2 ranks, as if it were multiplied",
+            "rank 0 has the gradient of layer 0 in step 1 .*: this is twice what it should be; there are 2 ranks, so perhaps you multiply",
         ),
         "after the backward pass": (AFTER, "Not yet within the target: .*from the first start to the last end"),
         "waits in the hook": (
@@ -312,7 +312,7 @@ WRONG = {
         "at every pass": (EVERY_PASS, "Not yet within the target: .*through the busier port"),
         "the first pass alone": (
             OVERLAPPED.replace("parts * len(bucket)", "len(bucket)"),
-            "2 backward passes a step: rank 0 has as gradient",
+            "2 backward passes a step: rank 0 has the gradient",
         ),
         "as they get full": (
             OVERLAPPED
@@ -326,7 +326,7 @@ WRONG = {
             )
             .replace("under_way.append((flat,", "under_way.append((bucket, flat,")
             .replace("for bucket, (flat, work) in zip(buckets, under_way)", "for bucket, flat, work in under_way"),
-            "side by side: rank . has as gradient .*rank 0's 1st all-reduce of a step was the bucket of layer 3, and rank 1's that of",
+            "side by side: rank . has the gradient .*rank 0's 1st all-reduce of a step was the bucket of layer 3, and rank 1's that of",
         ),
         "from the front": (
             OVERLAPPED.replace("in reversed(tensors)", "in tensors").replace(
@@ -363,7 +363,7 @@ WRONG = {
             OVERLAPPED.replace("        begin()\n\n    for", "        begin()\n        dist.barrier()\n\n    for"),
             "Not yet (within the target|at the bound): .*from the first start to the last end",
         ),
-        "nothing to finish": (OVERLAPPED.replace("    return finish", ""), "return a function without arguments"),
+        "nothing to finish": (OVERLAPPED.replace("    return finish", ""), "return a function that takes no arguments"),
         "takes the gradients away": (
             OVERLAPPED.replace("        begin()\n\n    for", "        begin()\n        parameters[0].grad = None\n\n    for"),
             "layer 0 has no gradient any more after step 1",
@@ -396,24 +396,24 @@ WRONG = {
     "fair_loss": {
         "the mean of one's own": (
             "def fair_loss(losses, dist):\n    return losses.mean()",
-            "with 1, 3 rows: rank 0 has as gradient .*every row should count 1/4 in the whole, and a row counts: of rank 0 1/2, of rank 1 1/6",
+            "with 1, 3 rows: rank 0 has the gradient .*a row counts 1/2 on rank 0, 1/6 on rank 1, and should count 1/4 everywhere",
         ),
         "the share of the sum": (FAIR.replace(" * dist.get_world_size()", ""), "with 1, 3 rows: .*everything is half of"),
         "the mean of nothing": (
             FAIR_WEIGHT.replace(" if len(losses) else losses.sum()", ""),
-            "rank 0 has as loss .nan. and should have .*nobody has written there, 0 was divided by 0",
+            "rank 0 has the loss .nan. and should have .*that memory was never written, 0 was divided by 0",
         ),
         "the most rows": (
             FAIR.replace("all_reduce(count)", "all_reduce(count, dist.ReduceOp.MAX)"),
-            "with 1, 3 rows: rank 0 has as gradient",
+            "with 1, 3 rows: rank 0 has the gradient",
         ),
         "rank 0's rows": (
             FAIR.replace("dist.all_reduce(count)", "dist.broadcast(count, src=0)"),
-            "with 1, 3 rows: rank 0 has as gradient",
+            "with 1, 3 rows: rank 0 has the gradient",
         ),
         "a whole share": (
             FAIR.replace("losses.sum() * dist.get_world_size() / count", "losses.sum() * (dist.get_world_size() // count)"),
-            "rank 0 has as gradient",
+            "rank 0 has the gradient",
         ),
         "all counts": (
             FAIR.replace(
@@ -449,7 +449,7 @@ WRONG = {
         "a missing wait": (FAIR.replace("all_reduce(count)", "all_reduce(count, async_op=True)"), "may still be running"),
         "state between calls": (
             FAIR.replace("def fair", "seen = {}\ndef fair").replace("/ count", "/ seen.setdefault(dist.get_rank(), count)"),
-            "with 2, 1, 0 rows: rank 0 has as gradient",
+            "with 2, 1, 0 rows: rank 0 has the gradient",
         ),
         "loops": (FAIR.replace("    count =", "    while True:\n        pass\n    count ="), "had not ended after"),
     },

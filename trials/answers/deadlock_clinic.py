@@ -148,7 +148,7 @@ def shift(x, dist):
         work.wait()
     return got
 """,
-            "deadlock by NCCL's rules",
+            "deadlock under NCCL's rules",
         ),
         "one tensor for both": (
             BATCH.replace("irecv, got", "irecv, x").replace("return got", "return x"),
@@ -335,7 +335,7 @@ def average(gradient, dist):
         work.wait()
     return got
 """,
-            "deadlock by NCCL's rules",
+            "deadlock under NCCL's rules",
         ),
         "by tags, in another order": (
             RELAY

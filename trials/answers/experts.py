@@ -220,7 +220,7 @@ WRONG = {
             EXCHANGE.replace(
                 "return Exchange.apply(rows, gets, sends, dist)\n", "return Exchange.apply(rows.mul_(3), gets, sends, dist)\n"
             ),
-            "rank 0 has as rows that came",
+            "rank 0 has the rows that came",
         ),
         "without a gradient": (PLAIN, "no gradient flows"),
         "a gradient that stays here": (
@@ -232,7 +232,7 @@ WRONG = {
                 "return Exchange.apply(gradient.contiguous(), *ctx.way_back), None",
                 "return gradient.new_zeros(sum(ctx.way_back[0]), *gradient.shape[1:]), None",
             ),
-            "has as gradient of the rows",
+            "has the gradient of the rows",
         ),
         "the lists not swapped": (
             EXCHANGE.replace("ctx.way_back = sends, gets, dist", "ctx.way_back = gets, sends, dist"),
@@ -253,7 +253,7 @@ WRONG = {
                 "return Exchange.apply(gradient.contiguous(), *ctx.way_back)",
                 "return Exchange.apply(gradient.contiguous(), *ctx.way_back) / ctx.way_back[2].get_world_size()",
             ),
-            "has as gradient of the rows",
+            "has the gradient of the rows",
         ),
         "another dtype": (
             EXCHANGE.replace(
@@ -307,7 +307,7 @@ WRONG = {
         ),
         "in the order of arrival": (
             BY_MESSAGES.replace("return torch.cat(came)", "return torch.cat(came[rank:] + came[:rank])"),
-            "rank . has as rows that",
+            "rank . has the rows that",
         ),
         "loops": (
             EXCHANGE.replace("        arrived =", "        while True:\n            pass\n        arrived ="),
@@ -401,62 +401,62 @@ def keep(chosen, experts, capacity, dist):
             LAYER.replace("    back =", "    kept.zero_()\n    back ="),
             "has changed what it was given",
         ),
-        "drops nothing": (LAYER.replace("kept.nonzero", "(kept | True).nonzero"), "rank 0 has as results"),
+        "drops nothing": (LAYER.replace("kept.nonzero", "(kept | True).nonzero"), "rank 0 has the results"),
         "drops after it has sent": (
             LAYER.replace("kept.nonzero", "(kept | True).nonzero").replace(
                 "weights[token, choice].unsqueeze(1)", "(weights * kept)[token, choice].unsqueeze(1)"
             ),
-            "rank . has as rows for the expert here",
+            "rank . has the rows for the expert here",
         ),
         "drops all of a token or nothing": (
             LAYER.replace("kept.nonzero", "(kept & kept.all(1, keepdim=True)).nonzero"),
-            "rank . has as results",
+            "rank . has the results",
         ),
         "dropped tokens go on": (
             LAYER.replace(
                 "torch.zeros_like(tokens).index_add", "torch.where(kept.any(1, keepdim=True), 0 * tokens, tokens).index_add"
             ),
-            "rank . has as results",
+            "rank . has the results",
         ),
         "without weights": (
             LAYER.replace(" * weights[token, choice].unsqueeze(1)", " + 0 * weights[token, choice].unsqueeze(1)"),
-            "rank 0 has as results",
+            "rank 0 has the results",
         ),
         "weights that do not learn": (
             LAYER.replace("weights[token, choice].unsqueeze", "weights.detach()[token, choice].unsqueeze"),
-            "has as gradient of the weights",
+            "has the gradient of the weights",
         ),
         "tokens that do not learn": (
             LAYER.replace("exchange(tokens[token]", "exchange(tokens.detach()[token]"),
-            "has as gradient of the tokens",
+            "has the gradient of the tokens",
         ),
         "experts that do not learn": (
             LAYER.replace(
                 "back = exchange(expert(exchange(tokens[token], gets, sends, dist)), sends, gets, dist)",
                 "back = exchange(expert(exchange(tokens[token], gets, sends, dist)).detach() + 0 * exchange(tokens[token], gets, sends, dist), sends, gets, dist)",
             ),
-            "has as gradient of",
+            "has the gradient of",
         ),
         "the order is lost": (
             LAYER.replace("    token, choice = token[order], choice[order]\n", ""),
-            "rank . has as|which expects",
+            "rank . has the|which expects",
         ),
         "one row a token": (
             LAYER.replace("torch.zeros_like(tokens).index_add(0, token, ", "torch.zeros_like(tokens).index_copy(0, token, "),
-            "has as results",
+            "has the results",
         ),
         "its own expert for all": (
             LAYER.replace(
                 "expert(exchange(tokens[token], gets, sends, dist))", "exchange(tokens[token], gets, sends, dist)"
             ).replace("back * weights", "expert(back) * weights"),
-            "rank 0 has as results",
+            "rank 0 has the results",
         ),
         "sums of ones own": (
             LAYER.replace(
                 "back * weights[token, choice].unsqueeze(1))",
                 "back * weights[token, choice].unsqueeze(1)) / dist.get_world_size()",
             ),
-            "rank 0 has as results",
+            "rank 0 has the results",
         ),
         "an expert that nobody wants": (
             LAYER.replace(", minlength=dist.get_world_size()", ""),
@@ -473,7 +473,7 @@ def keep(chosen, experts, capacity, dist):
             LAYER.replace("unsqueeze(1))", "unsqueeze(1)).flatten()"),
             r"of shape \(\d+,\): return one of shape \(rows, width\)",
         ),
-        "the built-in has no gradient": (PLAIN + LAYER[len(EXCHANGE) :], "no gradient flows|has as gradient of the"),
+        "the built-in has no gradient": (PLAIN + LAYER[len(EXCHANGE) :], "no gradient flows|has the gradient of the"),
         "all tokens to all": (
             EXCHANGE
             + '''
@@ -488,7 +488,7 @@ def layer(tokens, chosen, weights, kept, expert, dist):
     shares = torch.stack([(weights * ((chosen == each) & kept)).sum(1) for each in range(size)])
     return (back * shares.unsqueeze(2)).sum(0)
 ''',
-            "has as rows for the expert here",
+            "has the rows for the expert here",
         ),
         "the counts on the way back too": (
             LAYER.replace("    back =", "    dist.all_to_all_single(torch.empty_like(to_each), from_each)\n    back ="),

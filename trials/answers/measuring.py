@@ -71,7 +71,7 @@ WRONG = {
             LOOP.replace("        world.synchronize()\n", ""),
             "The clock was read when the call had been started",
         ),
-        "no barrier": (LOOP.replace("        world.barrier()\n", ""), "Somebody came late: line the ranks up"),
+        "no barrier": (LOOP.replace("        world.barrier()\n", ""), "Some rank was late: line the ranks up"),
         "a barrier in the clock": (
             LOOP.replace(
                 "        world.barrier()\n        start = world.clock()\n",

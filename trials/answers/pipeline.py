@@ -510,7 +510,7 @@ def orders(size, count):
             + SCHEDULE.replace(
                 "        x = arrive(number + 1)\n        home(g)", "        home(g)\n        x = arrive(number + 1)"
             ).replace("    return", "    for work in works:\n        work.wait()\n    return"),
-            "deadlock by NCCL's rules",
+            "deadlock under NCCL's rules",
         ),
         "gradients stay at home": (
             STAGE.replace("            dist.send(g, dst=rank - 1)", "            pass").replace(
@@ -539,16 +539,16 @@ def orders(size, count):
             STEP.replace("min(size - 1 - rank, count)", "min(max(0, size - 2 - rank), count)"),
             "Not yet (within the target|at the bound): .*from the first start to the last end",
         ),
-        "losses added": (STEP.replace(" / count", ""), "3 micro-batches: rank 0 has as gradient"),
-        "the loss of the last": (STEP.replace("sum(losses)", "losses[-1] * count"), "rank 1 has as loss"),
+        "losses added": (STEP.replace(" / count", ""), "3 micro-batches: rank 0 has the gradient"),
+        "the loss of the last": (STEP.replace("sum(losses)", "losses[-1] * count"), "rank 1 has the loss"),
         "the loss a number": (STEP.replace("sum(losses)", "float(sum(losses))"), "it returned float on the last rank"),
         "no loss": (STEP.replace("    return sum(losses) if losses else None\n", ""), "it returned NoneType on the last rank"),
         "no gradient for what came": (STEP.replace("got.requires_grad_()", "got"), "AttributeError|NoneType|rank . "),
-        "the first loss again": (STEP.replace("loss_of(y, i)", "loss_of(y, 0)"), "3 micro-batches: rank 0 has as gradient"),
-        "backward in the other order": (STEP.replace("held.pop(i)", "held.pop(max(held))"), "rank 0 has as gradient"),
+        "the first loss again": (STEP.replace("loss_of(y, i)", "loss_of(y, 0)"), "3 micro-batches: rank 0 has the gradient"),
+        "backward in the other order": (STEP.replace("held.pop(i)", "held.pop(max(held))"), "rank 0 has the gradient"),
         "the first rank alone right": (
             STEP.replace("got.requires_grad_()", "torch.ones_like(got).requires_grad_()"),
-            "has as gradient",
+            "has the gradient",
         ),
         "send, then receive": (
             STEP.replace(
@@ -577,7 +577,7 @@ def orders(size, count):
             work.wait()
 """,
             ),
-            "deadlock by NCCL's rules",
+            "deadlock under NCCL's rules",
         ),
         "one message after the other": (
             STEP.replace(
@@ -610,7 +610,7 @@ def orders(size, count):
         ),
         "another dtype": (
             STEP.replace("            out = y.detach()", "            out = y.detach().float().double()"),
-            "has as (gradient|loss)",
+            "has the (gradient|loss)",
         ),
         "everything one rank too far": (
             STEP.replace("to = rank + 1 if", "to = rank + 2 if"),
@@ -622,7 +622,7 @@ def orders(size, count):
         ),
         "state between calls": (
             STEP.replace("def train_step", "losses = []\ndef train_step").replace("held, losses = {}, []", "held = {}"),
-            "has as loss",
+            "has the loss",
         ),
         "the chapter's": (
             """
@@ -651,7 +651,7 @@ def train_step(*given):
         ),
         "rank 0 does not come": (
             STEP.replace("    got = exchange(None", "    if rank == 0:\n        return\n    got = exchange(None"),
-            "has as gradient|can never finish|deadlock",
+            "has the gradient|can never finish|deadlock",
         ),
         "loops": (STEP.replace("    held, losses", "    while True:\n        pass\n    held, losses"), "had not ended after"),
     },

@@ -110,7 +110,7 @@ WRONG = {
         ),
         "zeros for a rank in no group": (
             MEAN.replace("return x.clone()", "return torch.zeros_like(x)"),
-            r"with nobody to share with rank 3: rank . returned|rank . returned|rank . returned",
+            r"with rank 3 alone in its group: rank . returned|rank . returned|rank . returned",
         ),
         "neighbors in pairs": (
             MEAN.replace("made = [", "groups = [[r, r + 1] for r in range(0, dist.get_world_size() - 1, 2)]\n    made = ["),

@@ -268,7 +268,7 @@ WRONG = {
         ),
         "the mean": (
             RINGS.replace("return total", "return total / dist.get_world_size()"),
-            "everything is half of what it should be; there are 2 ranks, as if it were divided by their number",
+            "everything is half of what it should be; there are 2 ranks, so perhaps you divide by their number once too often",
         ),
         "received into the chunk itself": (
             RINGS.replace("got = chunk if ahead else torch.empty_like(chunk)", "got = chunk"),
@@ -310,7 +310,7 @@ def ring_all_reduce(x, dist):
             .replace("dist.batch_isend_irecv(batch)", "[op(each, peer) for op, each, peer in batch]")
             .replace("dist.P2POp(dist.isend, out, right)", "(dist.isend, out, right)")
             .replace("dist.P2POp(dist.irecv, got, left)", "(dist.irecv, got, left)"),
-            "deadlock by NCCL's rules",
+            "deadlock under NCCL's rules",
         ),
     },
     "two_rings": {

@@ -166,7 +166,10 @@ WRONG = {
             COLLECT.replace("return whole", "return torch.cat([each.flip(0) for each in places[::-1]])"),
             "on 3 ranks, .*rank 0 returned",
         ),
-        "without the root's own": (COLLECT.replace("        places[root].copy_(shard)\n", ""), "nan: nobody has written there"),
+        "without the root's own": (
+            COLLECT.replace("        places[root].copy_(shard)\n", ""),
+            "nan: that memory was never written",
+        ),
         "the root is rank 0": (
             COLLECT.replace("rank != root", "rank != 0").replace("dist.send(shard, root)", "dist.send(shard, 0)"),
             "on 2 ranks, .*root=1",

@@ -162,7 +162,7 @@ WRONG = {
     "zero1": {
         "the sum for the mean": (
             ZERO1.replace("        shard.grad /= size\n", ""),
-            "rank 0 has as weight of layer 0 after step 1",
+            "rank 0 has the weight of layer 0 after step 1",
         ),
         "data parallel": (PLAIN, "Not yet within the target: .*of optimizer's state"),
         "whole tensors": (TENSORS, "Not yet at the bound: .*of optimizer's state"),
@@ -196,18 +196,18 @@ WRONG = {
                 "dist.reduce_scatter_single(shard.grad, one_vector([each.grad for each in parameters]))",
                 "shard.grad.copy_(one_vector([each.grad for each in parameters]).chunk(size)[rank] * size)",
             ),
-            "rank 0 has as weight of layer 0 after step 1",
+            "rank 0 has the weight of layer 0 after step 1",
         ),
         "no gather": (
             ZERO1.replace(
                 "        dist.all_gather_single(whole, shard)\n",
                 "        whole.copy_(one_vector([each.detach() for each in parameters]))\n        whole.chunk(size)[rank].copy_(shard)\n",
             ),
-            "has as weight of layer",
+            "has the weight of layer",
         ),
         "gathers the gradients": (
             ZERO1.replace("all_gather_single(whole, shard)", "all_gather_single(whole, shard.grad)"),
-            "has as weight of layer 0 after step 1",
+            "has the weight of layer 0 after step 1",
         ),
         "not padded": (
             ZERO1.replace("        return torch.cat([flat, flat.new_zeros(-len(flat) % size)])", "        return flat"),
@@ -221,11 +221,11 @@ WRONG = {
                 "for parameter, part in zip(parameters, whole[: sum(lengths)].split(lengths)):",
                 "old = torch.cat([each.detach().flatten() for each in parameters])\n            old[: len(whole)] = whole\n            for parameter, part in zip(parameters, old.split(lengths)):",
             ),
-            "has as weight of layer",
+            "has the weight of layer",
         ),
         "another's shard": (
             ZERO1.replace(".chunk(size)[rank].clone()", ".chunk(size)[rank - 1].clone()"),
-            "rank 0 has as weight of layer 0 after step 1",
+            "rank 0 has the weight of layer 0 after step 1",
         ),
         "right for powers of two": (
             ZERO1.replace("-len(flat) % size", "-len(flat) % (1 << (size - 1).bit_length())"),
@@ -264,7 +264,7 @@ WRONG = {
             ),
             "without a gradient: put it into its .grad.",
         ),
-        "nothing to step": (ZERO1.replace("    return step", ""), "return a function without arguments"),
+        "nothing to step": (ZERO1.replace("    return step", ""), "return a function that takes no arguments"),
         "rank 0 is left out": (
             ZERO1.replace("        adam.step()", "        if not rank:\n            return\n        adam.step()"),
             "all ranks of a group must call the same",

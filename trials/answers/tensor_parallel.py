@@ -219,7 +219,7 @@ def linear(x, weight, bias, dist):
     "loss_of": {"with its gradient": LOSS_AND_GRADIENT},
 }
 
-RESULT = "rank {} has as result"
+RESULT = "rank {} has the result"
 POWERS = """step = 1
         while step < {dist}.get_world_size():
             other, partner = torch.empty_like(total), {dist}.get_rank() ^ step
@@ -280,7 +280,7 @@ def linear(x, weight, bias, dist):
     },
     "feed_forward": {
         "no sum": (WHOLE.replace("Leave.apply(F.linear(hidden, down), dist)", "F.linear(hidden, down)"), RESULT.format(0)),
-        "no sum on the way back": (WHOLE.replace("Enter.apply(x, dist)", "x"), "rank . has as gradient of x"),
+        "no sum on the way back": (WHOLE.replace("Enter.apply(x, dist)", "x"), "rank . has the gradient of x"),
         "the bias on every rank": (
             WHOLE.replace("F.linear(hidden, down), dist) + bias", "F.linear(hidden, down, bias), dist)"),
             RESULT.format(0),
@@ -289,14 +289,14 @@ def linear(x, weight, bias, dist):
             WHOLE.replace(
                 "F.linear(hidden, down), dist) + bias", "F.linear(hidden, down, bias if dist.get_rank() == 0 else None), dist)"
             ),
-            "rank 1 has as gradient of the bias of down",
+            "rank 1 has the gradient of the bias of down",
         ),
         "the sum summed once more": (
             WHOLE.replace(
                 "        return gradient, None",
                 "        gradient = gradient.contiguous().clone()\n        ctx.dist.all_reduce(gradient)\n        return gradient, None",
             ).replace("        total = x.clone()\n", "        ctx.dist = dist\n        total = x.clone()\n"),
-            "rank 0 has as gradient of ",
+            "rank 0 has the gradient of ",
         ),
         "the mean": (
             WHOLE.replace("        return total\n", "        return total / dist.get_world_size()\n"),
@@ -304,7 +304,7 @@ def linear(x, weight, bias, dist):
         ),
         "the mean on the way back": (
             WHOLE.replace("return total, None", "return total / ctx.dist.get_world_size(), None"),
-            "rank 0 has as gradient of x",
+            "rank 0 has the gradient of x",
         ),
         "the wrong way round": (
             WHOLE.replace("Enter.apply(x", "Leave.apply(x").replace("Leave.apply(F", "Enter.apply(F"),
@@ -314,15 +314,15 @@ def linear(x, weight, bias, dist):
             WHOLE.replace("F.gelu(F.linear(Enter.apply(x, dist), up, up_bias))", "F.linear(Enter.apply(x, dist), up, up_bias)"),
             RESULT.format(0),
         ),
-        "another GELU": (WHOLE.replace("up_bias))", 'up_bias), approximate="tanh")'), "rank 0 has as (result|gradient of )"),
-        "no inner bias": (WHOLE.replace("up, up_bias)", "up)"), "rank 0 has as (result|gradient of the bias of up)"),
+        "another GELU": (WHOLE.replace("up_bias))", 'up_bias), approximate="tanh")'), "rank 0 has the (result|gradient of )"),
+        "no inner bias": (WHOLE.replace("up, up_bias)", "up)"), "rank 0 has the (result|gradient of the bias of up)"),
         "on rank 0 alone": (
             WHOLE.replace("        dist.all_reduce(total)", "        dist.reduce(total, dst=0)"),
             RESULT.format(1),
         ),
         "on rank 0 alone, on the way back": (
             WHOLE.replace("ctx.dist.all_reduce(total)", "ctx.dist.reduce(total, dst=0)"),
-            "rank 1 has as gradient of x",
+            "rank 1 has the gradient of x",
         ),
         "right for powers of two": (
             WHOLE.replace("        dist.all_reduce(total)", "        " + POWERS.format(dist="dist")),
@@ -330,7 +330,7 @@ def linear(x, weight, bias, dist):
         ),
         "writes on what it was given": (
             WHOLE.replace("    return Leave", "    with torch.no_grad():\n        down.add_(1)\n    return Leave"),
-            "modified by an inplace operation|rank 0 has as (result|gradient)",
+            "modified by an inplace operation|rank 0 has the (result|gradient)",
         ),
         "without a gradient": (
             WHOLE.replace(
@@ -382,7 +382,7 @@ def linear(x, weight, bias, dist):
             WHOLE.replace("def feed_forward", "kept = {}\ndef feed_forward").replace(
                 "+ bias\n", "+ kept.setdefault((dist.get_rank(), len(bias)), bias.detach()) + 0 * bias\n"
             ),
-            "rank 0 has as (result|gradient of the bias of down)",
+            "rank 0 has the (result|gradient of the bias of down)",
         ),
         "rank 0 has enough": (
             WHOLE.replace("        dist.all_reduce(total)", "        if dist.get_rank():\n            dist.all_reduce(total)"),
@@ -395,31 +395,31 @@ def linear(x, weight, bias, dist):
             POSITIONS.replace(
                 "Enter.apply(torch.cat([scale, shift, bias]), dist).chunk(3)", "torch.cat([scale, shift, bias]).chunk(3)"
             ),
-            "rank 0 has as gradient of the scale",
+            "rank 0 has the gradient of the scale",
         ),
         "the bias's gradient in parts": (
             POSITIONS.replace(
                 "scale, shift, bias = Enter.apply(torch.cat([scale, shift, bias]), dist).chunk(3)",
                 "scale, shift = Enter.apply(torch.cat([scale, shift]), dist).chunk(2)",
             ),
-            "rank 0 has as gradient of the bias of down",
+            "rank 0 has the gradient of the bias of down",
         ),
         "the mean of the norm's gradients": (
             POSITIONS.replace("return total, None", "return total / ctx.dist.get_world_size(), None"),
-            "rank 0 has as gradient of the scale",
+            "rank 0 has the gradient of the scale",
         ),
         "its own part on the way back": (
             POSITIONS.replace(
                 "return scattered(gradient, ctx.dist), None",
                 "return gradient.chunk(ctx.dist.get_world_size())[ctx.dist.get_rank()], None",
             ),
-            "rank 0 has as gradient of ",
+            "rank 0 has the gradient of ",
         ),
         "nothing gathered on the way back": (
             POSITIONS.replace(
                 "return gathered(gradient, ctx.dist), None", "return gradient.repeat(ctx.dist.get_world_size(), 1), None"
             ),
-            "rank . has as gradient of ",
+            "rank . has the gradient of ",
         ),
         "its own positions alone": (
             POSITIONS.replace("Gather.apply(rest, dist)", "rest").replace(
@@ -496,7 +496,7 @@ def linear(x, weight, bias, dist):
                 "    rest =",
                 "    shift = shift * 0 + kept.setdefault((dist.get_rank(), len(shift)), shift.detach())\n    rest =",
             ),
-            "rank 0 has as (result|gradient of the shift)",
+            "rank 0 has the (result|gradient of the shift)",
         ),
         "rank 0 has enough": (
             POSITIONS.replace(
@@ -509,22 +509,22 @@ def linear(x, weight, bias, dist):
     "loss_of": {
         "its own symbols": (
             "def loss_of(scores, first, targets, dist):\n    return torch.nn.functional.cross_entropy(scores, targets.clamp(first, first + scores.shape[1] - 1) - first)",
-            "rank 0 has as loss",
+            "rank 0 has the loss",
         ),
         "no largest": (
             LOSS.replace("    dist.all_reduce(largest, dist.ReduceOp.MAX)", "    largest = torch.zeros_like(largest)"),
-            "scores of 1000 and more: rank 0 has as loss .(nan|inf)",
+            "scores of 1000 and more: rank 0 has the loss .(nan|inf)",
         ),
-        "its own largest": (LOSS.replace("    dist.all_reduce(largest, dist.ReduceOp.MAX)\n", ""), "rank 0 has as loss"),
-        "the target on every rank": (LOSS.replace(" * mine", ""), "rank . has as (loss|gradient of the scores)"),
-        "counted from 0": (LOSS.replace("targets - first", "targets"), "rank . has as loss"),
-        "the sum for the mean": (LOSS.replace(".mean()", ".sum()"), "rank 0 has as loss"),
+        "its own largest": (LOSS.replace("    dist.all_reduce(largest, dist.ReduceOp.MAX)\n", ""), "rank 0 has the loss"),
+        "the target on every rank": (LOSS.replace(" * mine", ""), "rank . has the (loss|gradient of the scores)"),
+        "counted from 0": (LOSS.replace("targets - first", "targets"), "rank . has the loss"),
+        "the sum for the mean": (LOSS.replace(".mean()", ".sum()"), "rank 0 has the loss"),
         "the sum summed on the way back": (
             LOSS.replace(
                 "Leave.apply(torch.stack([powers, target]), dist)",
                 "Enter.apply(Leave.apply(torch.stack([powers, target]), dist), dist)",
             ),
-            "rank 0 has as gradient of the scores",
+            "rank 0 has the gradient of the scores",
         ),
         "not differentiable": (
             LOSS.replace(
@@ -537,23 +537,23 @@ def linear(x, weight, bias, dist):
         "a loss for each token": (LOSS.replace("- target).mean()", "- target)"), "it returned a tensor of shape"),
         "the gradient of the target alone": (
             LOSS.replace("powers = (scores -", "powers = (scores.detach() -"),
-            "rank 0 has as gradient of the scores",
+            "rank 0 has the gradient of the scores",
         ),
         "the base is 2": (
             LOSS.replace(".exp().sum(1)", ".exp2().sum(1)").replace("powers.log()", "powers.log2()"),
-            "rank 0 has as loss",
+            "rank 0 has the loss",
         ),
         "the most powers": (
             LOSS.replace("dist.all_reduce(total)", "dist.all_reduce(total, dist.ReduceOp.MAX)"),
-            "rank 0 has as loss",
+            "rank 0 has the loss",
         ),
         "on rank 0 alone": (
             LOSS.replace("        dist.all_reduce(total)", "        dist.reduce(total, dst=0)"),
-            "rank 1 has as loss",
+            "rank 1 has the loss",
         ),
         "equal shares alone": (
             LOSS.replace("targets - first", "targets - dist.get_rank() * scores.shape[1]"),
-            "rank . has as (loss|gradient)",
+            "rank . has the (loss|gradient)",
         ),
         "all scores": (
             PAIR
@@ -579,7 +579,7 @@ def loss_of(scores, first, targets, dist):
             LOSS.replace("(powers.log()", "(powers.float().log()").replace(
                 "largest - target", "largest.float() - target.float()"
             ),
-            "rank 0 has as loss numbers of torch.float32",
+            "rank 0 has the loss numbers of torch.float32",
         ),
         "a missing wait": (
             LOSS.replace(
@@ -591,7 +591,7 @@ def loss_of(scores, first, targets, dist):
             LOSS.replace("def loss_of", "kept = {}\ndef loss_of").replace(
                 "place = targets - first", "place = targets - kept.setdefault(dist.get_rank(), first)"
             ),
-            "rank . has as (loss|gradient)",
+            "rank . has the (loss|gradient)",
         ),
         "rank 0 has enough": (
             LOSS.replace("        dist.all_reduce(total)", "        if dist.get_rank():\n            dist.all_reduce(total)"),

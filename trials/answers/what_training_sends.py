@@ -326,7 +326,7 @@ def buckets(gradients, ranks, link):
         ),
         "not gathered": (
             ADD.replace("    for step in range(size - 1):\n        going", "    for step in range(size - 2):\n        going"),
-            "nobody has written there",
+            "that memory was never written",
         ),
         "in place": (ADD.replace("torch.empty_like(x)\n    pieces", "x\n    pieces"), "rank 0 has changed what it was given"),
         "writes on what it was given": (writing_on_what_it_was_given(ADD, "add_in_32"), "has changed what it was given"),

@@ -360,7 +360,7 @@ WRONG = {
         ),
         "a step too few": (
             HAND_OVER.replace("range(ranks_per_node - 1)", "range(ranks_per_node - 2)"),
-            "nobody has written there",
+            "that memory was never written",
         ),
         "only where it divides": (
             HAND_OVER.replace("x.tensor_split(ranks_per_node)", "x.view(ranks_per_node, -1)"),

@@ -107,11 +107,11 @@ BRUCK_LEVELS = (
             limits.rounds(_rounds),
             limits.port_bytes(_others_shards),
         ),
-        "⌈lg p⌉ rounds and (p−1)/p·n bytes, for any p: nobody needs less of either (Bruck et al. 1997).",
+        "⌈lg p⌉ rounds and (p−1)/p·n bytes, for any p: no algorithm needs fewer of either (Bruck et al. 1997).",
     ),
 )
 BRUCK_HINTS = (
-    "In each round send all you have. Then what everybody has doubles: 1, 2, 4, … shards. To whom must it go, so that nobody "
+    "In each round send all you have. Then the number of shards on each rank doubles: 1, 2, 4, … To which rank do you send, so that no rank "
     "gets a shard twice?",
     "Have your own first, then those of rank − 1, rank − 2, … In the round in which you have d shards, send them to rank + d and "
     "receive the next d from rank − d. In the last round only p − d are missing.",
@@ -167,8 +167,8 @@ LENGTHS_LEVELS = (
 )
 LENGTHS_HINTS = (
     "A rank does not know how much the others have, and an all_gather needs to know it. How can it find out?",
-    "All-gather the lengths first, a tensor with one whole number from each rank. Then everybody knows the longest, and can make "
-    "its own shard as long.",
+    "All-gather the lengths first, a tensor with one whole number from each rank. Then every rank knows the longest, and can "
+    "pad its own shard to that length.",
     "`torch.nn.functional.pad(x, (0, longest - len(x)))`, a second all_gather, and then each of the results is cut to its own "
     "length, `each[:length]`. A rank with nothing takes part like all others.",
 )

@@ -202,7 +202,7 @@ def tokens_travel(run):
         if run.case.size > 1 and came < own.element_size() * (visiting + len(own)):
             guests = f"{count_text(visiting, 'token')} of other ranks for its expert, to be multiplied there"
             return (
-                f"the sums are right, but {bytes_text(came)} came to rank {rank}: what should come is {guests}, "
+                f"the sums are right, but rank {rank} received {bytes_text(came)}: it should receive {guests}, "
                 f"and the answers to its own {len(own)}"
             )
     return None
@@ -220,7 +220,7 @@ EXPERT_HINTS = (
     "A token with two experts is two tokens with one expert each: `tokens.repeat_interleave(2)` beside `experts.view(-1)`. "
     "Sort them by expert, and remember the order.",
     "`order = goals.argsort(stable=True)` and `sends = torch.bincount(goals, minlength=size)`. Exchange the counts with "
-    "dist.all_to_all_single, then the tokens, with the counts as lists. Multiply what came by your factor. Send it back: "
+    "dist.all_to_all_single, then the tokens, with the counts as lists. Multiply the tokens that you received by your factor. Send it back: "
     "the same call with the two lists of counts swapped.",
     "What comes back is in the sorted order: `result[order] = back` undoes it (`order.argsort()` would do, too; `back[order]` "
     "sorts once more). Then `(result.view(-1, 2) * weights).sum(1)`.",

@@ -203,7 +203,7 @@ def _other_buy(name, times, offers):
             example = f"({next(iter(offers))!r}, 1.5)"
             return f"it returned {_kind(answer)} and should return the name of an offer and a number, such as {example}."
         if answer[0] != name:
-            return f"it buys {answer[0]!r}, and {name!r} makes the step {times:.2f} times as fast, which is more."
+            return f"it buys {answer[0]!r}, and {name!r} makes the step {times:.2f} times as fast, which is better."
         if abs(answer[1] - times) > 1e-6 * times:
             right, found = _apart(times, answer[1])
             return f"{name!r} is right, but it makes the step {right} times as fast, not {found} times."

@@ -249,7 +249,7 @@ CHAIN_LEVELS = (
     ),
 )
 CHAIN_HINTS = (
-    "The chain begins at the root and goes right, round the end, to the rank on the root's left, which sends to nobody. While a "
+    "The chain begins at the root and goes right, round the end, to the rank on the root's left, which sends to no other. While a "
     "rank sends on one chunk, the next should come in.",
     "In step s a rank receives chunk s from its left and sends chunk s − 1 to its right, both in one batch. k chunks take k + 1 "
     "such steps. The root receives nothing, and the rank on its left sends nothing.",

@@ -312,8 +312,8 @@ def _how_rows_count(run, rank, element):
     shares = [sorted({Fraction(part).limit_denominator(1000) for part in each.tolist()}) for each in found]
     if all(each in ([], [fair]) for each in shares):
         return f"every row counts {fair} in the gradient, as it should, but what is returned is not the loss of these rows"
-    said = ", ".join(f"of rank {rank} {' or '.join(map(str, each))}" for rank, each in enumerate(shares) if each)
-    return f"every row should count {fair} in the whole, and a row counts: {said}"
+    said = ", ".join(f"{' or '.join(map(str, each))} on rank {rank}" for rank, each in enumerate(shares) if each)
+    return f"a row counts {said}, and should count {fair} everywhere"
 
 
 UNEVEN_LEVELS = (
@@ -321,7 +321,7 @@ UNEVEN_LEVELS = (
     Level(
         "at the bound",
         (limits.port_bytes(_beside_the_gradient(1)),),
-        "One number beside the gradient and the loss: how many rows there are, no rank knows alone.",
+        "Beside the gradient and the loss it takes one number: no rank knows alone how many rows there are.",
     ),
 )
 UNEVEN_HINTS = (

@@ -53,7 +53,7 @@ def shift_cases():
 SHIFT_HINTS = (
     "Read the last line of the report: the ranks wait in a circle. On Gloo, `send` returns when the "
     "receiver has taken the message. Which rank reaches its `recv`?",
-    "A circle is broken where one rank receives first. Or nobody waits: hand both messages over together, then wait for both.",
+    "A circle is broken where one rank receives first. Or let no rank wait: hand both messages over together, then wait for both.",
     "works = dist.batch_isend_irecv([dist.P2POp(dist.isend, x, left), dist.P2POp(dist.irecv, got, right)]), "
     "and then work.wait() for each of them.",
 )
@@ -124,7 +124,7 @@ def one_message_a_block(run):
 
 RELAY_HINTS = (
     "Which block arrived, and how often? When was `box` written to, and until when did the message need it?",
-    "A barrier says that all ranks have come this far. It says nothing of messages: only `wait()` on a "
+    "A barrier says that all ranks have got this far. It says nothing about messages: only `wait()` on a "
     "message's own Work says that its tensor may be written to again.",
     "Waiting right after each `isend` brings the circle of `shift` back. So give every message a tensor of its own, which "
     "nobody writes to (here, the blocks themselves), hand all sends and receives over in one batch, and wait for all Works.",

@@ -125,7 +125,7 @@ EXCHANGE_LEVELS = (
     Level(
         "at the bound",
         (limits.port_bytes(_four_ways(0)), limits.rounds(lambda case: 4 * (case.size - 1))),
-        "Each row crosses once where it is sent, and its gradient crosses once on the way back. Nobody needs a count: both "
+        "Each row crosses once where it is sent, and its gradient crosses once on the way back. No rank needs a count: both "
         "lists were given. Each port takes in p−1 blocks, four times.",
     ),
 )
@@ -182,7 +182,7 @@ def _first_come(given):
 
 
 def who_came_before(run, rank, token):
-    """Which expert the token wants, and how many wanted it before."""
+    """Return which expert the token wants, and how many wanted it before."""
     chosen, _, capacity = run.case.given[rank]
     expert = chosen[token].item()
     before = sum(int((each == expert).sum()) for each, *_ in run.case.given[:rank]) + int((chosen[:token] == expert).sum())

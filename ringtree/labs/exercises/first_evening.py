@@ -42,7 +42,7 @@ RING_HINTS = (
     "Look at the player: in step 1 rank 1 sends chunk b and receives chunk a. In step 2 it sends chunk a, to which it has just "
     "added its own, and receives chunk d. In the code these are `chunks[1]`, `chunks[0]` and `chunks[3]`.",
     "A rank receives one chunk further back than it sends. In the first time round it sends chunk rank − step, so it receives "
-    "chunk rank − step − 1, and adds what came to it. Take the numbers modulo size.",
+    "chunk rank − step − 1, and adds it to its own. Take the numbers modulo size.",
     "After the first time round, chunk rank + 1 is complete on this rank. So in the second it sends chunk rank + 1 − step and "
     "receives chunk rank − step. The blanks are `chunks[(rank - step - 1) % size]`, `mine += got`, and "
     "`chunks[(rank + 1 - step) % size], chunks[(rank - step) % size]`.",

@@ -100,7 +100,7 @@ def _layout(layout):
 
 
 def _unlike(answer, wanted):
-    """What is wrong with a dict of groups, or None."""
+    """Return what is wrong with a dict of groups, or None."""
     if not isinstance(answer, dict) or set(answer) != set(KINDS):
         given = f"a dict with the keys {list(answer)}" if isinstance(answer, dict) else f"{a_kind(answer)}"
         return f'it returned {given} and should return a dict with the keys "tensor", "data" and "pipeline".'

@@ -217,7 +217,7 @@ def late_questions():
 LATE_HINTS = (
     "All leave a collective at nearly one moment. So the rank that came last was in it for the shortest time, and each rank "
     "can measure that by its own clock.",
-    "For collective k, `waits = [left - came for came, left in (rank[k] for rank in calls)]`; the least of them came last.",
+    "For collective k, `waits = [left - came for came, left in (rank[k] for rank in calls)]`; the rank with the smallest of them came last.",
     "Count them: `late[waits.index(min(waits))] += 1`, for each k.",
 )
 

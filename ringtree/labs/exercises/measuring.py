@@ -71,7 +71,7 @@ class World:
         self._late = False
 
     def from_all_ranks(self, seconds) -> list:
-        """What the four ranks measured, where this one measured `seconds`."""
+        """Return what the four ranks measured, where this one measured `seconds`."""
         self._asked = True
         return [seconds, seconds * 1.02, seconds * self._slowest, seconds * 0.98]
 
@@ -94,7 +94,7 @@ def _off(answer, world):
     if not is_number(answer):
         return f"returned {answer!r}: return a number of seconds."
     if world.calls < 10:
-        return f"made {world.calls} calls: from so few a median says nothing, make 10 or more."
+        return f"made {world.calls} calls: a median of so few says nothing: make 10 or more."
     right = (world._call * 1.02 + world.HOST) * world._slowest
     ratio = answer / right
     if 0.93 <= ratio <= 1.07:
@@ -104,7 +104,7 @@ def _off(answer, world):
 
 
 def _cause(ratio, world):
-    """What is in it, or missing: from what the world has seen."""
+    """Return what is in it, or missing: from what the world has seen."""
     if any(0.93 <= ratio * unit <= 1.07 for unit in (1e-3, 1e-6, 1e-9)):
         return "That is right in another unit: return seconds."
     if "call" not in world._seen:
@@ -116,7 +116,7 @@ def _cause(ratio, world):
     if "barrier" in world._seen:
         return "A barrier is in it: it comes before the clock starts."
     if "late" in world._seen:
-        return "Somebody came late: line the ranks up before each call, and look at the clock for each."
+        return "Some rank was late: line the ranks up before each call, and look at the clock for each."
     if ratio < 1:
         whom = "That is not the most that the four ranks saw" if world._asked else "That is what rank 0 saw"
         return f"{whom}: the call is over when the slowest rank is."

@@ -161,7 +161,7 @@ def _report(number, size, filled=1.0):
 
 
 def report(number):
-    """What the simulator says of one of five jobs that hang. number: 1 to 5. Raises UsageError for any other."""
+    """Return what the simulator says of one of five jobs that hang. number: 1 to 5. Raises UsageError for any other."""
     if type(number) is not int or not 1 <= number <= len(JOBS):
         raise UsageError(f"there is no report {number!r}: give a number from 1 to {len(JOBS)}")
     return _report(number, JOBS[number - 1][1])

@@ -114,7 +114,7 @@ CUT_HINTS = (
     "The slowest stage sets the pace, so look for the least time that no stage need exceed. Given such a time, how would you "
     "fill the stages?",
     "Take layers into a stage as long as the time is not exceeded, then begin the next one. Where that needs more stages than "
-    "there are, the time was too short. Only sums of layers next to each other come into question as times.",
+    "there are, the time was too short. Only sums of neighboring layers can be that time.",
     "Try all such sums from the smallest. And every stage needs a layer, so also begin the next stage when there are only as "
     "many layers left as stages.",
 )
@@ -183,7 +183,7 @@ def _circle(problem):
 
 ORDER_HINTS = (
     "The last rank can go backward at once: F0 B0 F1 B1 … The rank before it must be one forward ahead, or the last rank "
-    "would have nothing to do meanwhile.",
+    "would have nothing to do.",
     "Rank r has p − 1 − r ranks behind it. It does that many forwards first, then F and B in turn, and at the end the "
     "backwards "
     "that are left.",

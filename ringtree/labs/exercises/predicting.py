@@ -56,7 +56,7 @@ def _link(answer, link, within):
 
 
 LINK_HINTS = (
-    "A ring all-reduce of n bytes on p ranks is 2(p−1) messages, one after the other. Of how many bytes is each?",
+    "A ring all-reduce of n bytes on p ranks is 2(p−1) messages, one after the other. How many bytes does each have?",
     "Divide each time by 2(p−1), and each size by p. Now all world sizes lie on one line, α + mβ.",
     "Fit the line so that each miss counts in per cent, or the largest messages decide alone: `theory.fit_line(sizes, seconds)` "
     "does.",

@@ -29,7 +29,7 @@ def group_mean_cases():
         (4, 3, [[0, 1, 3]]),
     ]:
         alone = sorted(set(range(size)) - set(itertools.chain(*groups)))
-        says = f"with nobody to share with rank {alone[0]}" if alone else ""
+        says = f"with rank {alone[0]} alone in its group" if alone else ""
         rows = easy(size, length) if size == 2 else drawn(size, length)
         yield Case(tuple((row,) for row in rows), _means(groups), {"groups": groups}, says=says)
 

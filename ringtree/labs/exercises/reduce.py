@@ -16,7 +16,7 @@ CHAPTER = 6
 
 
 def _at_root(root, value, size):
-    """What is wanted: a value on the root, and no promise on the others."""
+    """Return what is wanted: a value on the root, and no promise on the others."""
     return [value if rank == root else None for rank in range(size)]
 
 
@@ -181,7 +181,7 @@ LONG_LEVELS = (
 LONG_HINTS = (
     "In a tree the whole vector goes up, ⌈lg p⌉ times one after the other. Let every rank add up a part instead, and collect "
     "the finished parts at the root.",
-    "Swap halves with the place p/2 away, `place ^ width` with width = p/2: keep one half, and add to it what comes. Then swap "
+    "Swap halves with the place p/2 away, `place ^ width` with width = p/2: keep one half, and add to it the half that you receive. Then swap "
     "quarters with the place p/4 away, and so on. After lg p swaps each place has one finished part.",
     "The way back is the same in the other order, for width = 1, 2, 4, …: of each pair, the place with `place & width` sends the "
     "`width` parts that it has and is done; the other receives those beside its own, and now has twice as many. Divide at the end.",

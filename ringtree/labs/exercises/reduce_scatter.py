@@ -130,7 +130,7 @@ BRUCK_HINTS = (
     "Let `distance` be 4, 2, 1 (the powers of two below p, the largest first). Send places distance to 2·distance − 1, as "
     "many as there are, to the rank `distance` further on. For that rank they are places 0, 1, 2, …: it adds them there.",
     "`shards = shards[rank:] + shards[:rank]`, then for each distance: `leaving = shards[distance : 2 * distance]` in one "
-    "message, `torch.cat(leaving)`. What comes is as long as `shards[: len(leaving)]` together; split it so and add.",
+    "message, `torch.cat(leaving)`. What comes is as long as `shards[: len(leaving)]` together; split it into these lengths and add.",
 )
 
 

@@ -43,7 +43,7 @@ LEVELS = (
             limits.port_bytes(fewest_bytes),
             limits.rounds(lambda case: 2 * (case.size - 1)),
         ),
-        "2(p−1)/p·n bytes a rank: where ranks do the adding, no all-reduce can send fewer bytes per rank (Patarasuk and Yuan 2009).",
+        "2(p−1)/p·n bytes a rank. If only ranks add, no all-reduce can send fewer (Patarasuk and Yuan 2009).",
     ),
 )
 HINTS = (

@@ -130,7 +130,7 @@ class _Job:
         return wrong
 
     def _worst(self, label=None):
-        """Where most is lost."""
+        """Return where most is lost."""
         cells = [each for each in self.chosen if label in (None, each[0])]
         worst = max(cells, key=lambda each: self.chosen[each][0] - _best(*each[1:]))
         where, size, nbytes, _ = worst

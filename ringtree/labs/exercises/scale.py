@@ -58,7 +58,7 @@ def _ring(ranks, nbytes, link):
 
 
 def fits(model: Model, layout: Layout) -> bool:
-    """Whether the cut comes out even: layers by pipeline, width by tensor, sequences by data and microbatches."""
+    """Return whether the cut comes out even: layers by pipeline, width by tensor, sequences by data and microbatches."""
     numbers = (layout.tensor, layout.pipeline, layout.data, layout.microbatches)
     return min(numbers) >= 1 and not (
         model.layers % layout.pipeline or model.width % layout.tensor or model.sequences % (layout.data * layout.microbatches)

@@ -109,8 +109,8 @@ ZERO1_LEVELS = (
     Level(
         "at the bound",
         (_state(lambda count, largest, size: -(-count // size)), limits.port_bytes(_shards)),
-        "Somebody must keep each number's state, so one rank has at least ⌈n/p⌉ of them. And as many bytes as an all-reduce: "
-        "every other rank's part of a sum comes to the one that updates it, and what that has updated goes to every other rank.",
+        "Each number's state is on some rank, so one rank has at least ⌈n/p⌉ of them. And the bytes are those of an all-reduce: "
+        "the parts of a sum go to the rank that updates it, and the updated number goes back to every other rank.",
     ),
 )
 ZERO1_HINTS = (

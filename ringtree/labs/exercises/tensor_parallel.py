@@ -25,7 +25,7 @@ def ring_bytes(count, size, itemsize):
 
 
 def ends_of(positions, width, dtype):
-    """What the loss multiplies results by: so small that sums of gradients keep their digits, in 32 bits too."""
+    """Return what the loss multiplies results by: so small that sums of gradients keep their digits, in 32 bits too."""
     return fractions(positions, width, dtype=dtype) / 16
 
 

@@ -120,7 +120,7 @@ HALVING_HINTS = (
 
 
 def _not_trees(answer, size):
-    """What keeps an answer from being the parents in two binary trees, in a sentence; or None."""
+    """Return what keeps an answer from being the parents in two binary trees, in a sentence; or None."""
     if not isinstance(answer, list | tuple) or len(answer) != 2 or not all(isinstance(tree, list | tuple) for tree in answer):
         return "it should return two lists: for each tree, the parent of every rank"
     for name, tree in zip("AB", answer):
@@ -155,7 +155,7 @@ def _busy_in_both(answer, size):
     for rank in range(1, size):
         if all(below := [_children(tree, rank) for tree in answer]):
             both = f"rank {rank} has children in both trees, {below[0]} and {below[1]}"
-            return f"{both}: who works in one should be a leaf in the other"
+            return f"{both}: a rank that works in one should be a leaf in the other"
     return None
 
 

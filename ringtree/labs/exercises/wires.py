@@ -76,7 +76,7 @@ CARD_HINTS = (
     "least]`. If every GPU takes the first of them, one card carries all. Take the one that has the fewest GPUs so far.",
     "At the bound the order matters: a GPU that could take either of two cards must leave the one that another GPU needs. There "
     "are only a few ways: `itertools.product(*near_of_each_gpu)` has all of them, and Counter says how full the fullest card is. "
-    "(With more GPUs one would let them change places: that is a matching.)",
+    "(With more GPUs you would let them change places: that is a matching.)",
 )
 
 
@@ -326,7 +326,7 @@ def _wrong_wire(answer, wires, seconds):
 
 
 def _why(ratio):
-    """What the factor between an answer and the right one may come from."""
+    """Return what the factor between an answer and the right one may come from."""
     causes = {
         0.5: "Does NVLink's number count both directions?",
         0.125: "Are the cards' numbers bits or bytes a second?",

@@ -55,7 +55,7 @@ def overlapped(function, weights, rows, parts, nbytes, seconds, pairs, dist):
 
 
 def trained_alone(weights, rows, pairs):
-    """What `overlapped` finds on each rank, by one process with all rows."""
+    """Return what `overlapped` finds on each rank, by one process with all rows."""
     net, found = layers(weights), {}
     for step in range(1, STEPS + 1):
         gradients = torch.autograd.grad(forward(net, rows, pairs=pairs).mean(), list(net.parameters()))

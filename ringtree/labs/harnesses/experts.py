@@ -27,7 +27,7 @@ def there_and_back(function, rows, gets, sends, factors, ends, dist):
 
 
 def there_and_back_alone(given):
-    """What `there_and_back` finds, by rank."""
+    """Return what `there_and_back` finds, by rank."""
     size = len(given)
 
     def exchanged(blocks):
@@ -66,7 +66,7 @@ def through_experts(function, tokens, chosen, weights, kept, matrix, ends, dist)
 
 
 def through_experts_alone(given):
-    """What `through_experts` finds, by rank: one process that has all experts."""
+    """Return what `through_experts` finds, by rank: one process that has all experts."""
     layers_of_all = layers([matrix for *_, matrix, _ in given])
     leaves = [[each.clone().requires_grad_() for each in (tokens, weights)] for tokens, _, weights, *_ in given]
     results, counts = [], [0] * len(given)

@@ -32,7 +32,7 @@ def step(function, weight, rows, wanted, count, forward, backward, dist):
 
 
 def step_alone(given):
-    """What `step` finds, by rank: one process that has all layers, with the whole batch."""
+    """Return what `step` finds, by rank: one process that has all layers, with the whole batch."""
     net = layers([weight for weight, *_ in given])
     _, rows, wanted, *_ = given[0]
     x = rows

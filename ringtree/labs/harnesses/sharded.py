@@ -47,7 +47,7 @@ def trained(function, weights, rows, dist):
 
     step = function(list(parameters), optimizer, dist)
     if not callable(step):
-        complain(f"it returned {type(step).__name__}: return a function without arguments, the one that steps")
+        complain(f"it returned {type(step).__name__}: return a function that takes no arguments and makes one step")
     found = {}
     for number in range(1, STEPS + 1):
         forward(net, rows).mean().backward()
@@ -61,7 +61,7 @@ def trained(function, weights, rows, dist):
 
 
 def trained_alone(weights, rows):
-    """What `trained` finds on each rank, by one process with all rows."""
+    """Return what `trained` finds on each rank, by one process with all rows."""
 
     def plain(parameters, optimizer, dist):
         return optimizer(parameters).step

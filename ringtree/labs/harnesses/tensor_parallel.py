@@ -36,13 +36,13 @@ def _there_and_back(function, names, given, ends, dist):
 
 
 def alone(given):
-    """What `whole` finds, by rank: one process that has the whole matrices."""
+    """Return what `whole` finds, by rank: one process that has the whole matrices."""
     x, *_, bias, ends = given[0]
     return _alone([entry[1:4] for entry in given], x, (), bias, ends)
 
 
 def positions_alone(given):
-    """What `by_positions` finds, by rank."""
+    """Return what `by_positions` finds, by rank."""
     _, scale, shift, *_, bias, _ = given[0]
     x, ends = (torch.cat([entry[place] for entry in given]) for place in (0, -1))
     found = _alone([entry[3:6] for entry in given], x, (scale, shift), bias, ends)
@@ -78,7 +78,7 @@ def scored(function, scores, first, targets, dist):
 
 
 def scored_alone(given):
-    """What `scored` finds, by rank."""
+    """Return what `scored` finds, by rank."""
     leaves = [scores.clone().requires_grad_() for scores, *_ in given]
     loss = F.cross_entropy(torch.cat(leaves, 1), given[0][2])
     loss.backward()

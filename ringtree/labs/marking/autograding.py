@@ -185,7 +185,7 @@ CHANGES = (  # of nbgrader's page
 
 
 def _of_the_learner(cells):
-    """What the learner has written and what each check says, below their headings. A check's points stand in its head."""
+    """Yield what the learner has written and what each check says, below their headings. A check's points stand in its head."""
     above = []
     for cell in cells:
         about = cell.metadata.get("nbgrader", {})
@@ -200,7 +200,7 @@ def _of_the_learner(cells):
 
 
 def _outputs(mark):
-    """What the learner reads, and the points: to nbgrader a single number is what a cell has earned."""
+    """Return what the learner reads, and the points: to nbgrader a single number is what a cell has earned."""
     points, says = (mark["points"], mark["says"]) if mark else (0, "Nothing was marked here.")
     number = new_output("execute_result", data={"text/plain": str(points)}, execution_count=1)
     return [new_output("stream", name="stdout", text=f"{says}\n"), number]

@@ -118,7 +118,7 @@ class CollectOwn(ExchangeCollect):
 
 
 def _by_owner(inbound, assignment):
-    """What is said to be of an assignment, by who owns it, whoever its name says: {user: [its name, taken apart]}.
+    """Return what is said to be of an assignment, by who owns it, whoever its name says: {user: [its name, taken apart]}.
 
     So what others lay under a learner's name counts among theirs.
     """
@@ -132,7 +132,7 @@ def _by_owner(inbound, assignment):
 
 
 def _sees_all_users():
-    """Whether this process is in no namespace of users, as a server of the hub is: there everybody else is "nobody"."""
+    """Return whether this process is in no namespace of users, as a server of the hub is: there everybody else is "nobody"."""
     first, _, count = Path("/proc/self/uid_map").read_text().split()[:3]
     return first == "0" and int(count) == 2**32 - 1
 

@@ -24,8 +24,8 @@ BEGINNING = 60.0  # seconds until the first process has imported everything
 class Sandbox:
     """Forks a process for each exercise. At the end of the context it has ended all of them.
 
-    enclose: the words of a command that starts another command as its child, in a place where that child sees less than this
-    process does. The command must pass its open files on.
+    enclose: the words of a command that starts another command as its child and lets it see less than this process does. It
+    must pass its open files on.
     """
 
     def __init__(self, enclose=()):

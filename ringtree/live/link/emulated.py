@@ -84,7 +84,7 @@ class EmulatedLink(Speaks):
 
     @property
     def label(self) -> str:
-        """What every picture and line that comes from this link must carry."""
+        """Return what every picture and line that comes from this link must carry."""
         return f"emulated link: {self.link}"
 
     def __repr__(self) -> str:

@@ -10,7 +10,7 @@ The third is `ringtree.labs.marking.nursery`. Requests come over Unix sockets th
 `ringtree.live.processes.asking`. When its first socket closes or PARENT is gone, a server ends all that it has forked, and
 itself: SIGKILL of a kernel leaves nothing behind.
 
-As a script this file imports nothing of this package before the environment of a child is in force, so that
+As a script this file imports nothing from this package before the environment of a child is in force, so that
 `book/ext/noting` can note all that a notebook reaches.
 """
 
@@ -258,7 +258,7 @@ class Server:
         return None
 
     def _do(self, request, files, line):
-        """What to answer; None in a child."""
+        """Return what to answer; None in a child."""
         match request:
             case {"do": "fork"}:
                 return self._fork(line)

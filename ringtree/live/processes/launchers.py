@@ -59,7 +59,7 @@ class ForkServer:
         return answer
 
     def is_alive(self):
-        """Whether it still answers, or is at least there: it may be known to be killed a moment before it is gone."""
+        """Return whether it still answers, or is at least there: it may be known to be killed a moment before it is gone."""
         try:
             self._ask(LITTLE_PATIENCE, "nothing")
         except RuntimeError:

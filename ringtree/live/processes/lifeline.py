@@ -22,7 +22,7 @@ MISSES = 3  # looks in vain, before the kernel counts as gone
 
 
 def is_there(folder):
-    """Whether the controller still listens."""
+    """Return whether the controller still listens."""
     try:
         name = next(glob.iglob(os.path.join(folder, "security", "*-engine.json")))
         with open(name) as file:
@@ -34,7 +34,7 @@ def is_there(folder):
 
 
 def is_gone(folder):
-    """Whether the controller is looked for in vain, MISSES times."""
+    """Return whether the controller is looked for in vain, MISSES times."""
     for _ in range(MISSES):
         if is_there(folder):
             return False

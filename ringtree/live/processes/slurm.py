@@ -82,7 +82,7 @@ exec {lifeline} srun {program_and_args}
         return super().stop()
 
     def look(self):
-        """What Slurm's controller says of the job now, by `scontrol show job`'s names; empty where it does not answer."""
+        """Return what Slurm's controller says of the job now, by `scontrol show job`'s names; empty where it does not answer."""
         try:
             asked = ["scontrol", "--oneliner", "show", "job", self.job_id]
             said = subprocess.run(asked, capture_output=True, text=True, timeout=ASK_SECONDS)
@@ -121,7 +121,7 @@ exec {lifeline} srun {program_and_args}
         return f"Slurm's job {self.job_id} is in the queue: {why}.{expected} Interrupt the kernel to take it out."
 
     def ended(self):
-        """Why the job is over, in one sentence; None while it runs. As Slurm said when it was last asked."""
+        """Return why the job is over, in one sentence; None while it runs. As Slurm said when it was last asked."""
         return self._ended(self._fresh()[0])
 
     def dead_ranks(self):
@@ -130,7 +130,7 @@ exec {lifeline} srun {program_and_args}
         return dict.fromkeys(range(self.n)) if self._ended(found) else dead
 
     def _fresh(self):
-        """What Slurm says and srun has told, not older than `LOOK`: ranks are asked for many times a second."""
+        """Return what Slurm says and srun has told, not older than `LOOK`: ranks are asked for many times a second."""
         if time.monotonic() - self._looked >= LOOK:
             self._found = self.look(), self._told_dead()
             # A controller that does not answer is not waited for again and again.
@@ -180,7 +180,7 @@ def _exit_code(how):
 
 
 def namespace(folder, size, ranks_per_node=None, partition=None):
-    """What the script's template names: more options, and the program that ends the job with its notebook.
+    """Return what the script's template names: more options, and the program that ends the job with its notebook.
 
     Where the nodes have GPUs enough for a rank each, they are asked for.
     """

@@ -47,7 +47,7 @@ class Started:
         except subprocess.CalledProcessError as error:
             raise UsageError(
                 f"{error.cmd[0]} could not start the ranks: it exited with code {error.returncode}, "
-                "having said why in the kernel's log; fix that, or leave engines= out"
+                "and the kernel's log says why; fix that, or leave engines= out"
             ) from error
         if job := launchers.slurm_job(self.cluster):
             job.wait_until_allotted()
@@ -70,7 +70,7 @@ class Started:
         ) from None
 
     def stack_file(self, i):
-        """Where rank i writes its stacks."""
+        """Return where rank i writes its stacks."""
         return os.path.join(self.folder, f"stack-{i}.txt")
 
     def broken(self, finished=False):
@@ -100,7 +100,7 @@ class Started:
         return self.job.dead_ranks() if self.job else {}
 
     def exit_code(self, i, pid):
-        """How rank i ended, which was process `pid`: its exit code, or minus the number of the signal; None where unknown."""
+        """Return how rank i ended, which was process `pid`: its exit code, or minus the number of the signal; None where unknown."""
         if self.job:
             return self.dead_ranks().get(i)
         if isinstance(self.cluster.controller, launchers.Forked):
@@ -114,7 +114,7 @@ class Started:
         return None
 
     def last_words(self, i):
-        """What ended a rank's process, in its own words: a C++ exception's, or the last line of its log; or None."""
+        """Return what ended a rank's process, in its own words: a C++ exception's, or the last line of its log; or None."""
         with contextlib.suppress(OSError):
             with open(f"{self.stack_file(i)}.words", errors="replace") as words:
                 return words.read().partition("what():")[2].strip() or None

@@ -57,7 +57,7 @@ class Outcome:
 
     @property
     def lost(self):
-        """Whether ranks are stuck or gone, so that all must be started afresh."""
+        """Return whether ranks are stuck or gone, so that all must be started afresh."""
         return bool(self.died or self.stuck or self.broken)
 
     @property
@@ -128,7 +128,7 @@ def _failed(children):
 
 
 def _waits(place):
-    """Whether a rank waits in torch.distributed, or is silent and idle, rather than computing something that may end."""
+    """Return whether a rank waits in torch.distributed, or is silent and idle, rather than computing something that may end."""
     return not place["computes"] if "silent" in place else bool(place.get("call"))
 
 

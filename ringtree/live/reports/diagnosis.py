@@ -27,7 +27,7 @@ class Diagnosis:
         self.broken, self.last_words = started.broken, started.last_words
 
     def where(self, ids):
-        """Where each of these ranks is now, by rank: see `ringtree.live.reports.whereabouts.where`.
+        """Return where each of these ranks is now, by rank: see `ringtree.live.reports.whereabouts.where`.
 
         One that does not answer has `silent` instead: "stopped" (its process), "held" (a call holds its interpreter,
         which is proven), "gone", or "slow", where all that is known is that it has not answered within `seconds`;
@@ -61,7 +61,7 @@ class Diagnosis:
         return rank.is_gone() if rank.is_here() else rank.number not in self._client.ids
 
     def exit_code(self, i):
-        """How a dead rank ended: its exit code, or minus the number of the signal; None where unknown."""
+        """Return how a dead rank ended: its exit code, or minus the number of the signal; None where unknown."""
         return self._started.exit_code(i, self.ranks[i].pid)
 
 

@@ -26,7 +26,7 @@ class Rank(Place):
     stack_file: str
 
     def is_here(self):
-        """Whether it lives on the kernel's own host, where it can be looked at."""
+        """Return whether it lives on the kernel's own host, where it can be looked at."""
         return self.host == socket.gethostname()
 
     def process_state(self):
@@ -37,7 +37,7 @@ class Rank(Place):
         return None
 
     def is_gone(self):
-        """Whether its process, on this host, has ended."""
+        """Return whether its process, on this host, has ended."""
         return self.process_state() in (None, psutil.STATUS_ZOMBIE)
 
     # ------------------------------------------------------------ its stacks
@@ -70,7 +70,7 @@ class Rank(Place):
         return ""
 
     def written(self):
-        """How much it has written of stacks."""
+        """Return how much it has written of stacks."""
         with contextlib.suppress(OSError):
             return os.path.getsize(self.stack_file)
         return 0
@@ -92,7 +92,7 @@ class Rank(Place):
     # ------------------------------------------------------------ its threads
 
     def wake_ups(self):
-        """How often its control thread has been woken since it began, or None where that cannot be read (Linux has it)."""
+        """Return how often its control thread has been woken since it began, or None where that cannot be read (Linux has it)."""
         if not self.is_here():
             return None
         try:

@@ -69,7 +69,7 @@ def _keep_last_words(path):
 
 
 def where():
-    """Where the main thread is: line of the cell, function and line inside, and whom it waits for.
+    """Return where the main thread is: line of the cell, function and line inside, and whom it waits for.
 
     Returns a dict: `idle` (between cells), `steps` (function, line number, source; outermost
     first, the reader's own frames only), and what `works.waiting` says of the torch.distributed
@@ -89,7 +89,7 @@ def where():
 
 
 def _waits(stack):
-    """What the main thread waits in; of calls inside each other the outermost, which is what the reader wrote."""
+    """Return what the main thread waits in; of calls inside each other the outermost, which is what the reader wrote."""
     waiting = works.waiting(None)
     for frame in stack:
         filename, name = frame.f_code.co_filename, frame.f_code.co_name

@@ -23,7 +23,7 @@ _open = {}  # the waits that are open now, in all threads, by the frame that wai
 
 
 def waiting(call, direction=None, peers=None, group=None, elements=None):
-    """What a rank waits in: name of the call; "send", "recv", "collective" or "exchange"; the ranks
+    """Return what a rank waits in: name of the call; "send", "recv", "collective" or "exchange"; the ranks
     it waits for; for a collective also the group's name and the number of elements, where known."""
     return {"call": call, "direction": direction, "peers": peers, "group": group, "elements": elements}
 
@@ -48,7 +48,7 @@ def waiting_of(frame):
 
 
 def waiting_in(name, values):
-    """What a torch.distributed call waits in, from its frame's local variables or its arguments."""
+    """Return what a torch.distributed call waits in, from its frame's local variables or its arguments."""
     import torch.distributed as dist
 
     group = values.get("group") or dist.group.WORLD

@@ -54,7 +54,7 @@ def read_all(source, *, ranks=None, collective=None):
     Bandwidths are size / time and `bus_factor` times that, where the ranks are known, for logs round them to
     two decimals. nccl-tests' time is its mean over calls and ranks, OSU's its mean over both too. nccl-tests makes its calls
     back to back unless `.attrs` has "blocking": where one rank is the root it runs ahead, and the time of a short call
-    says nothing of its latency.
+    says nothing about its latency.
     `.attrs`: tool, version, ranks, nodes, devices, nccl, settings, truncated, as far as the log says them, and warnings: a list
     of sentences on what is missing, was left out or contradicts itself. Each is a Python warning too.
 

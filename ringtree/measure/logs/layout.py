@@ -61,7 +61,7 @@ def halves(columns, words):
 
 
 def bandwidth_bounds(size, half, unit):
-    """Between which numbers, bytes a second, size / time and busbw of one half lie, by all that it prints.
+    """Return the bounds of size / time and of busbw, in bytes a second, that fit all that one half of a row prints.
 
     unit: seconds that a time of 1 stands for. Returns (bounds of algbw, bounds of busbw, whether the algbw that is printed
     is size / time); None where a number is missing.

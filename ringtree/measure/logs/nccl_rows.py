@@ -33,7 +33,7 @@ class Table:
 
     @property
     def width(self):
-        """How many words a row has after its type."""
+        """Return how many words a row has after its type."""
         return len(self.columns) if self.columns else layout.LONGEST + 1
 
     @property
@@ -95,7 +95,7 @@ def _halves(table, known, words, line, name):
 
 
 def row_of(half, time, in_place, line, name):
-    """What one half of a row says, its times still as printed; half: {"time", "algbw", "busbw", "wrong", …: a word}."""
+    """Return what one half of a row says, its times still as printed; half: {"time", "algbw", "busbw", "wrong", …: a word}."""
     busbw, wrong = number(half.get("busbw")), whole(str(half.get("wrong")).rstrip("*"))
     row = {"line": line, "in_place": in_place, "printed": microseconds(time, name, line), "half": half, "wrong": wrong}
     row |= {"busbw": busbw * 1e9} if busbw is not None else {}
@@ -127,7 +127,7 @@ def _settle_times(found):
 
 
 def _unit(rows):
-    """How many of the log's times make a second, by the median of algbw / (size / time)."""
+    """Return how many of the log's times make a second, by the median of algbw / (size / time)."""
     ratios = []
     for row in rows:
         algbw = number(row["half"].get("algbw"))
@@ -164,7 +164,7 @@ def _attrs(table):
 
 
 def _told(run):
-    """How many ranks a run says that it has: of its first group, where it is split into several."""
+    """Return how many ranks a run says that it has: of its first group, where it is split into several."""
     if run.told is not None:
         return run.told, "the log says"
     if run.devices:

@@ -212,7 +212,7 @@ class _Log:
             run.devices[rank] = (match[2] or "0", match[3], match[4].strip())
 
     def _aside(self, process, text):
-        """What stands around tables: commands, headlines, and the upper line of a head."""
+        """Return what stands around tables: commands, headlines, and the upper line of a head."""
         if "in-place" in text and "bw" not in text:
             process.run.in_place_only = "out-of-place" not in text
             return
@@ -230,7 +230,7 @@ class _Log:
 
 
 def ranks_of_command(text):
-    """How many ranks a command starts that names the number of its processes, or None."""
+    """Return how many ranks a command starts that names the number of its processes, or None."""
     processes = processes_of(text, "_perf")
     if processes is None:
         return None

@@ -109,7 +109,7 @@ def _take(test, text, number):
 
 
 def _per_rank(collective):
-    """Whether OSU counts the bytes of one rank, where nccl-tests counts the full vector: all on shards, but a reduce-scatter."""
+    """Return whether OSU counts the bytes of one rank, where nccl-tests counts the full vector: all on shards, but a reduce-scatter."""
     return collective.sharded and not collective.reduces
 
 

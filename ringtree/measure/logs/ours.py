@@ -54,7 +54,7 @@ def _row_of_json(row, number, name):
 
 
 def _fits(value, kind):
-    """Whether a value of JSON can stand in a column of this kind."""
+    """Return whether a value of JSON can stand in a column of this kind."""
     if kind == "times":
         return isinstance(value, list) and all(_fits(each, "float64") for each in value)
     if kind in ("int64", "Int64"):

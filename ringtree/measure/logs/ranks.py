@@ -36,7 +36,7 @@ def ranks_of(rows, collective, told, source):
 
 
 def agrees(rows, collective, ranks):
-    """Whether at least half of the rows that say how many ranks ran, by bandwidth or by count, allow this number."""
+    """Return whether at least half of the rows that say how many ranks ran, by bandwidth or by count, allow this number."""
     evidence = [_evidence(rows, collective, each) for each in (_by_bandwidth, _by_count)]
     agreeing = [2 * sum(first <= ranks <= last for first, last in each) >= len(each) for each in evidence if each]
     return any(agreeing) or not agreeing
@@ -57,7 +57,7 @@ def impossible(rows, collective):
 
 
 def _factor(row):
-    """Between which numbers busbw / (size / time) lies."""
+    """Return between which numbers busbw / (size / time) lies."""
     (low, high), (least, most) = row["busbw_bounds"], row["algbw_bounds"]
     return max(low, 0) / most if most > 0 else 0.0, high / least if least > 0 else math.inf
 

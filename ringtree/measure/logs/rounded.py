@@ -13,7 +13,7 @@ VALUE = re.compile(r"(?:[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|nan|inf)|N/A)\**", re
 
 
 def is_value(word) -> bool:
-    """Whether a word may stand in a column of numbers."""
+    """Return whether a word may stand in a column of numbers."""
     return VALUE.fullmatch(word) is not None
 
 

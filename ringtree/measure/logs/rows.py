@@ -71,7 +71,7 @@ def _bandwidths(row, collective, ranks):
 
 
 def _collective(found, name, given, hint):
-    """What was timed: as the caller says, or the log, or what suggests it, with a sentence where these differ."""
+    """Return what was timed: as the caller says, or the log, or what suggests it, with a sentence where these differ."""
     own = found.collective
     if given is not None:
         if own is not None and own is not given:
@@ -111,7 +111,7 @@ def named_in(text):
 
 
 def processes_of(text, program):
-    """How many processes a launcher's command starts of a program whose name contains `program`; None where it is none."""
+    """Return how many processes a launcher's command starts of a program whose name contains `program`; None where it is none."""
     if program not in text:
         return None
     match = re.search(

@@ -76,7 +76,7 @@ def _exchange(mixture, gets, sends, dist, group):
 
 
 def routed(ranks, experts, rows, share=None) -> np.ndarray:
-    """What `Mixture` calls sent: each rank has `rows`, of which `share` goes to expert 0 and the rest evenly to the others.
+    """Return what `Mixture` calls sent: each rank has `rows`, of which `share` goes to expert 0 and the rest evenly to the others.
 
     share: left out, all get as much.
     """

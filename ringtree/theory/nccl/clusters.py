@@ -94,7 +94,7 @@ def published(run: str) -> Platform:
 
 
 def judge(*runs: str) -> list[dict]:
-    """How far NCCL's expectation is from what was measured, nothing fitted: a row for each published run.
+    """Return how far NCCL's expectation is from what was measured, nothing fitted: a row for each published run.
 
     runs: names of `data.runs()`; none: all whose machine is known (see `published`). A run with a forced algorithm is predicted with it forced.
     Each row: run, label, version (of the model), sizes (how many), miss (the median of |predicted − measured| / measured),

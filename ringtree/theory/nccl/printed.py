@@ -177,7 +177,7 @@ def _protocol(word: str) -> str:
 
 
 def predict_from_table(tuning: Tuning, collective: str, nbytes: int, *, communicator: int = 0, **known) -> Choice:
-    """What NCCL itself takes for a call, computed from the table it printed, and the seconds it expects.
+    """Return what NCCL itself takes for a call, computed from the table it printed, and the seconds it expects.
 
     known: ranks, nodes, channels, capability or version, where the log does not say them: the corrections of all_reduce
     need them (capability only between nodes on V100, and for NVLSTree on Blackwell). nbytes as for `model`. Since NCCL
