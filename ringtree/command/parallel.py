@@ -321,7 +321,7 @@ def main(arguments=None, prog="ringtree parallel"):
         for line in report(*measured):
             say(line)
 
-    with profiled(options.profile and first):
+    with profiled(options.profile if first else None):
         for number, loss in enumerate(train(given, device, tell), 1):
             say(f"step {number:3}: loss {loss:.4f}")
     dist.destroy_process_group()
