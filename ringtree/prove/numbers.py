@@ -1,0 +1,314 @@
+"""Compare the loss and the norm, which each rank has as one number."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+from ringtree.prove import patterns
+from ringtree.prove.patterns import Pattern
+from ringtree.prove.step import how_losses_meet
+
+
+def close(a, b, allowed) -> bool:
+    return math.isfinite(a) and abs(a - b) <= allowed * abs(b) + 1e-300 * (b == 0)
+
+
+def losses_of(seen, number, step):
+    """The loss of the global batch, as `loss_is` says, once for each place along the other axes."""
+    record = seen.found[number]["steps"][step]
+    how = how_losses_meet(record["loss_is"], seen.plan.axes)
+    groups: dict = {}
+    for at, loss in zip(seen.found[number]["coordinates"], record["loss"]):
+        if loss is not None:
+            key = tuple(0 if axis in how else place for axis, place in zip(seen.plan.axes, at))
+            groups.setdefault(key, []).append(loss)
+    found = []
+    for losses in groups.values():
+        share = math.prod(seen.sizes[number][axis] for axis, way in how.items() if way == "mean")
+        complete = len(losses) == math.prod(seen.sizes[number][axis] for axis in how)
+        found.append(sum(losses) / (share if complete else len(losses) if share > 1 else 1))
+    return found
+
+
+def one_of(seen, step, what):
+    return seen.one[step][what][0]
+
+
+def loss_differs(seen, number, step) -> bool:
+    one = one_of(seen, step, "loss")
+    found = losses_of(seen, number, step)
+    return one is not None and (not found or not all(_near_loss(seen, each, one, step) for each in found))
+
+
+def _near_loss(seen, loss, one, step):
+    return math.isfinite(loss) and abs(loss - one) <= seen.allowed(step) * max(abs(one), 1e-3)
+
+
+def norm_differs(seen, number, step) -> bool:
+    one = one_of(seen, step, "norm")
+    norms = [each for each in seen.found[number]["steps"][step]["norm"] if each is not None]
+    return one is not None and not all(close(each, one, 10 * seen.allowed(step)) for each in norms)
+
+
+def cell(seen, number, what) -> str:
+    """What the table says: the ratio to one process."""
+    step = seen.differs[number].step
+    one = one_of(seen, step, what)
+    if what == "loss":
+        values = losses_of(seen, number, step)
+    else:
+        values = [each for each in seen.found[number]["steps"][step]["norm"] if each is not None]
+    if not values:
+        return "none"
+    told = [f"×{value / one:.6g}" if one else f"{value:.3g} for 0" for value in (min(values), max(values))]
+    return told[0] if told[0] == told[1] else " to ".join(told)
+
+
+def of_losses(seen):
+    """Findings about the loss."""
+    wrong = [number for number, differs in seen.differs.items() if differs and differs.loss]
+    if not wrong:
+        return
+    right = [number for number in seen.differs if number not in wrong and not _after(seen, number)]
+    yield from _finding(seen, "loss", _loss_pattern(seen, wrong, right), wrong, right)
+
+
+def _after(seen, number):
+    differs = seen.differs[number]
+    return differs is not None and bool(differs.parameters)
+
+
+def _finding(seen, kind, pattern, wrong, right):
+    from ringtree.prove.comparing import finding_of
+
+    yield finding_of(seen, kind, [("", pattern)], wrong, right)
+
+
+def _loss_pattern(seen, wrong, right) -> Pattern:
+    steps = {number: seen.differs[number].step for number in wrong}
+    every = {number: losses_of(seen, number, steps[number]) for number in wrong}
+    ones = {number: one_of(seen, steps[number], "loss") for number in wrong}
+    if not all(every.values()):
+        return Pattern("is on no rank")
+    if any(not math.isfinite(each) for losses in every.values() for each in losses):
+        return Pattern("is not finite")
+    says = seen.found[wrong[0]]["steps"][0]["loss_is"]
+    apart = [
+        number for number in wrong if not all(close(each, every[number][0], 10 * seen.allowed(1)) for each in every[number])
+    ]
+    if apart:
+        axes = _axes_apart(seen, apart, steps)
+        for way in ("mean", "sum"):
+            values = {number: sum(every[number]) / (len(every[number]) if way == "mean" else 1) for number in apart}
+            if all(_near_loss(seen, values[number], ones[number], 1) for number in apart):
+                return Pattern(
+                    f"differs along {axes}, where loss_is ({says}) has it equal; the {way} over {axes} is that of one process",
+                    f"each rank along {axes} computes its loss from its own part, and a reduction over {axes} in it is missing; or "
+                    f"loss_is should say '{way} over {axes}'",
+                )
+        return Pattern(
+            f"differs along {axes}, where loss_is ({says}) has it equal",
+            f"ranks along {axes} compute different things where they should agree",
+        )
+    sizes = [seen.sizes[number] for number in wrong]
+    ratios = [every[number][0] / ones[number] if ones[number] else math.nan for number in wrong]
+    if powers := patterns.powers_of(ratios, sizes, [seen.sizes[number] for number in right], 1e-8):
+        return Pattern(
+            f"is {patterns.in_words(powers, ratios, sizes)}",
+            f"{patterns.why_powers(powers[0])}; or loss_is ({says}) does not say what the step yields",
+        )
+    grown = _affine(seen, wrong, every, ones)
+    if grown:
+        return Pattern(
+            f"holds one part {grown} times: it is too large by {grown} − 1 times a number that is the same on each mesh",
+            f"what every rank along {grown} computes alike enters a sum over {grown}",
+        )
+    if _between(seen, wrong, steps, ones):
+        return Pattern(
+            f"is not that of one process ({_span(ratios)}), which lies between those of the ranks",
+            "each rank divides by a count of its own (of tokens, of rows) and then all count alike: divide by the count of all "
+            "ranks. If the counts are equal, the forward pass computes something else",
+        )
+    return Pattern(
+        f"is not that of one process ({_span(ratios)})",
+        "the forward pass computes something else: a cut of the weights or of the input, a bias or a term that each rank adds, "
+        "random numbers",
+    )
+
+
+def _span(ratios):
+    return "×" + patterns.span(ratios, "{:.6g}")
+
+
+def _axes_apart(seen, numbers, steps):
+    found: dict = {}
+    for number in numbers:
+        losses = dict(zip(seen.found[number]["coordinates"], seen.found[number]["steps"][steps[number]]["loss"]))
+        how = how_losses_meet(seen.found[number]["steps"][0]["loss_is"], seen.plan.axes)
+        for i, axis in enumerate(seen.plan.axes):
+            for (at, a), (to, b) in itertools.combinations(losses.items(), 2):
+                line = at[:i] + at[i + 1 :] == to[:i] + to[i + 1 :]
+                if axis not in how and line and None not in (a, b) and not close(a, b, 10 * seen.allowed(1)):
+                    found[axis] = True
+    return " and ".join(found) or "the mesh"
+
+
+def _affine(seen, wrong, every, ones):
+    """The axis for which the loss is too large by n − 1 times one number."""
+    for axis in seen.plan.axes:
+        sizes = [seen.sizes[number][axis] for number in wrong]
+        if min(sizes) > 1 and len(set(sizes)) > 1 and len({seen.differs[number].step for number in wrong}) == 1:
+            parts = [(every[number][0] - ones[number]) / (size - 1) for number, size in zip(wrong, sizes)]
+            if all(abs(part - parts[0]) <= 1e-6 * abs(parts[0]) for part in parts):
+                return axis
+    return None
+
+
+def _between(seen, wrong, steps, ones):
+    """Whether the loss of one process lies between those of ranks that are averaged, on each mesh."""
+    for number in wrong:
+        how = how_losses_meet(seen.found[number]["steps"][0]["loss_is"], seen.plan.axes)
+        averaged = [axis for axis, way in how.items() if way == "mean" and seen.sizes[number][axis] > 1]
+        losses = [each for each in seen.found[number]["steps"][steps[number]]["loss"] if each is not None]
+        if not averaged or any(seen.sizes[number][axis] > 1 for axis in seen.plan.axes if axis not in averaged):
+            return False
+        if not min(losses) < ones[number] < max(losses):
+            return False
+    return True
+
+
+def of_norms(seen):
+    """Findings about the norm, where it is not simply that of gradients that are wrong."""
+    wrong = [number for number, differs in seen.differs.items() if differs and differs.norm and not differs.gradients]
+    if not wrong:
+        return
+    right = [number for number in seen.differs if number not in wrong and not _after(seen, number)]
+    yield from _finding(seen, "norm", _norm_pattern(seen, wrong, right), wrong, right)
+
+
+def _norm_pattern(seen, wrong, right) -> Pattern:
+    steps = {number: seen.differs[number].step for number in wrong}
+    norms = {number: seen.found[number]["steps"][steps[number]]["norm"] for number in wrong}
+    ones = {number: one_of(seen, steps[number], "norm") for number in wrong}
+    if any(each is None for number in wrong for each in norms[number]):
+        return Pattern("is None on some ranks", "give the norm on every rank")
+
+    def fits(value_of):
+        """Whether each rank's norm is this function's, on every mesh: of (mesh, step, rank)."""
+        return all(
+            close(norm, value, 1e-8) for number in wrong for norm, value in zip(norms[number], value_of(number, steps[number]))
+        )
+
+    for axes in _subsets(seen.plan.axes):
+        if fits(lambda number, step: _squares_over(seen, number, step, axes)):
+            return _counted(seen, axes, wrong)
+    for axes in _subsets(seen.plan.axes):
+        if fits(lambda number, step: _squares_over(seen, number, step, axes, once=True)):
+            lacks = [
+                axis for axis in seen.plan.axes if axis not in axes and any(seen.sizes[number][axis] > 1 for number in wrong)
+            ]
+            return Pattern(
+                f"lacks the parts that lie on other ranks along {' and '.join(lacks) or 'the mesh'}",
+                "squares are added up on too few ranks",
+            )
+    if fits(lambda number, step: [math.sqrt(_square(seen, number, step, sharded=True))] * len(norms[number])):
+        return Pattern("is that of the sharded gradients alone", "gradients that all ranks have are left out")
+    if fits(lambda number, step: [math.sqrt(_square(seen, number, step, sharded=False))] * len(norms[number])):
+        return Pattern("is that of the gradients alone that all ranks have", "sharded gradients are left out")
+    if fits(lambda number, step: [sum(_roots(seen, number, step))] * len(norms[number])):
+        return Pattern("is the sum of the ranks' norms", "norms are added: add their squares, and take the root of the sum")
+    if fits(lambda number, step: [sum(_roots(seen, number, step)) / len(norms[number])] * len(norms[number])):
+        return Pattern("is the mean of the ranks' norms", "norms are averaged: add their squares, and take the root of the sum")
+    if name := _one_too_many(seen, fits):
+        return Pattern(*name)
+    sizes = [seen.sizes[number] for number in wrong]
+    ratios = [norms[number][0] / ones[number] if ones[number] else math.nan for number in wrong]
+    alike = all(close(norm, norms[number][0], 1e-9) for number in wrong for norm in norms[number])
+    for power, form in ((1, "is {}"), (2, "has a square that is {}")):
+        powers = patterns.powers_of([ratio**power for ratio in ratios], sizes, [seen.sizes[number] for number in right])
+        if alike and powers:
+            return Pattern(
+                form.format(patterns.in_words(powers, [ratio**power for ratio in ratios], sizes)),
+                patterns.why_powers(powers[0]),
+            )
+    return Pattern(
+        f"is not that of one process ({_span(ratios)})" + ("" if alike else ", and differs between ranks"),
+        "the gradients are right, so its own sum over ranks is wrong",
+    )
+
+
+def _subsets(axes):
+    return [some for count in range(len(axes) + 1) for some in itertools.combinations(axes, count)]
+
+
+def _counted(seen, axes, wrong):
+    """Squares of all local gradients were added over these axes."""
+    real = [axis for axis in axes if any(seen.sizes[number][axis] > 1 for number in wrong)]
+    lacks = [
+        axis
+        for axis in seen.plan.axes
+        if axis not in real
+        and any(
+            axis in held.sharded
+            for number in wrong
+            for held in seen.found[number]["steps"][seen.differs[number].step]["gradients"].values()
+        )
+    ]
+    if not real:
+        return Pattern(
+            "is on each rank that of its own part of the gradients",
+            f"the squares of sharded gradients are not added up over {' and '.join(lacks) or 'the ranks'}",
+        )
+    over = " and ".join(real)
+    return Pattern(
+        f"counts a gradient that ranks along {over} have copies of once for each copy: its square is the sum over {over} of all local "
+        "squares",
+        f"the squares of gradients that are not sharded over {over} belong into the sum once, not once for each rank",
+    )
+
+
+def _squares_over(seen, number, step, axes, once=False):
+    """For each rank, the root of the sum of squares of local gradients over these axes; once: copies count once."""
+    record, places = seen.found[number]["steps"][step], seen.found[number]["coordinates"]
+    found = []
+    for at in places:
+        total = 0.0
+        for to, squares in zip(places, record["squares"]):
+            if all(a == b for a, b, axis in zip(at, to, seen.plan.axes) if axis not in axes):
+                for name, square in squares.items():
+                    sharded = record["gradients"][name].sharded
+                    own = all(a == b for a, b, axis in zip(at, to, seen.plan.axes) if axis not in sharded)
+                    total += square if own or not once else 0.0
+        found.append(math.sqrt(total))
+    return found
+
+
+def _square(seen, number, step, sharded):
+    gradients = seen.found[number]["steps"][step]["gradients"]
+    return sum(
+        float(seen.look(number, step, "gradients", name).one.square().sum())
+        for name, held in gradients.items()
+        if bool(held.sharded) == sharded
+    )
+
+
+def _roots(seen, number, step):
+    return [math.sqrt(sum(squares.values())) for squares in seen.found[number]["steps"][step]["squares"]]
+
+
+def _one_too_many(seen, fits):
+    """A gradient that is counted twice, or not at all."""
+    for name in seen.one[0]["parameters"]:
+        for times, told in ((1, "counts the gradient of {} twice"), (-1, "leaves out the gradient of {}")):
+
+            def value(number, step, name=name, times=times):
+                one = seen.one[step]["gradients"]
+                total = sum(float(held.copies[min(held.copies)].square().sum()) for held in one.values())
+                own = float(seen.look(number, step, "gradients", name).one.square().sum())
+                return [math.sqrt(max(total + times * own, 0.0))] * len(seen.found[number]["coordinates"])
+
+            if float(seen.look(0, 0, "gradients", name).one.abs().max()) > 0 and fits(value):
+                why = "it lies on two places and counts at both" if times > 0 else "its square is not added on any rank"
+                return told.format(name), why
+    return None
