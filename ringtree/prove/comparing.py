@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import dataclass, field
 
 import torch
 
 from ringtree.errors import UsageError
 from ringtree.prove import numbers, patterns
+from ringtree.prove.findings import finding_of
 from ringtree.prove.joining import Held
-from ringtree.prove.patterns import Look
-from ringtree.prove.report import Finding, Report, Row
+from ringtree.prove.look import SURE, Look
+from ringtree.prove.patterns import Pattern
+from ringtree.prove.ratios import alike_numbers, ratio
+from ringtree.prove.report import Report, Row
 
 # By type: a part of a tensor's largest entry that rounding may make.
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4}
@@ -144,6 +146,14 @@ def compare(plan, found, failed) -> Report:
 
 
 def _notes(seen):
+    for step in seen.one:
+        squares = sum(float(whole(held).double().square().sum()) for held in step["gradients"].values())
+        if step["norm"][0] is not None and not numbers.close(step["norm"][0], squares**0.5, 1e3 * seen.allowed(1)):
+            yield (
+                f"the norm of one process is {step['norm'][0]:.6g}, and that of the gradients it yields is {squares**0.5:.6g}: it is "
+                "taken of other gradients, or is another norm than the root of the sum of squares."
+            )
+            break
     if seen.tolerance > TOLERANCE[torch.float64]:
         yield (
             f"the weights are not float64: a difference below {seen.tolerance:g} of a tensor's largest entry is taken for rounding. "
@@ -190,7 +200,12 @@ def _grouped(seen, kind, numbers_, tell):
                 pattern = tell(name, some, [seen.sizes[number] for number in right])
                 key = pattern.key, tuple(look.number for look in some)
                 groups.setdefault(key, []).append((name, pattern))
-    for (_, wrong), found in groups.items():
+    for key, wrong in sorted(groups, key=lambda each: -len(each[1])):
+        if (key, wrong) not in groups:
+            continue  # told with those that are wrong on these meshes and on others
+        found = [
+            each for other in list(groups) if other[0] == key and set(other[1]) <= set(wrong) for each in groups.pop(other)
+        ]
         right = [number for number in seen.differs if number not in wrong and not _unknown(seen, number, kind)]
         yield found, wrong, right
 
@@ -250,7 +265,7 @@ def _cause(seen, pattern, names, losses):
     if pattern.exact or pattern.inferred:
         return pattern.inferred
     if all(losses):
-        return "it follows from the loss, which is wrong already: the forward pass computes something else"
+        return "it follows from the loss, which is wrong already"
     told = "the loss is right, so the backward pass takes a wrong operand, or a share of the batch or of a sum is missing"
     order = [name for name in seen.one[0]["parameters"] if name in seen.one[0]["gradients"]]
     if pattern.differ and len(names) < len(order) and set(order[: len(names)]) == set(names):
@@ -264,69 +279,18 @@ def _cause(seen, pattern, names, losses):
 
 def _of_other_step(seen, name, looks):
     """A gradient that is another step's, or holds that of the step before too."""
-    for look in looks:
-        if look.step == 0 or look.copies_differ():
-            return None
+    if any(look.step == 0 or look.copies_differ() for look in looks):
+        return None
     ones = [whole(step["gradients"][name]) if name in step["gradients"] else None for step in seen.one]
-    if all(ones[look.step - 1] is not None and look.is_near(look.one + ones[look.step - 1]) for look in looks):
-        return patterns.Pattern(
-            "is the gradient of this step and of the one before, added",
-            "gradients are not set to zero between steps",
-            exact=True,
-        )
+    if all(ones[look.step - 1] is not None for look in looks):
+        shares = [ratio(look.first - look.one, ones[look.step - 1]) for look in looks]
+        if alike_numbers(shares) and all(
+            look.is_near(look.one + share * ones[look.step - 1]) for look, share in zip(looks, shares)
+        ):
+            told = "" if abs(shares[0] - 1) < SURE else f"{shares[0]:.4g} times "
+            text = f"is that of one process and {told}the gradient of the step before, added"
+            return Pattern(text, "gradients are not set to zero between steps", exact=True)
     for other, one in enumerate(ones):
         if one is not None and all(other != look.step and look.is_near(one) for look in looks):
-            return patterns.Pattern(
-                f"is the gradient of step {other + 1}", "a batch is taken twice, or in another order", exact=True
-            )
+            return Pattern(f"is the gradient of step {other + 1}", "a batch is taken twice, or in another order", exact=True)
     return None
-
-
-def finding_of(seen, kind, found, wrong, right, inferred=None):
-    names, every = [name for name, _ in found], [pattern for _, pattern in found]
-    step = min(seen.differs[number].step for number in wrong)
-    at = min(number for number in wrong if seen.differs[number].step == step)
-    kinds = "parameters" if kind == "weights" else kind
-    return Finding(
-        kind=kind,
-        names=names,
-        of=len(seen.names(at, step, kinds)),
-        step=step,
-        where=where(seen, wrong, right),
-        meshes=[seen.plan.says(number) for number in wrong],
-        sentence=patterns.together(every),
-        inferred=every[0].inferred or inferred,
-        calls=calls_of(seen, at, step),
-        calls_on=seen.plan.says(at),
-    )
-
-
-def where(seen, wrong, right) -> str:
-    """On which meshes: "wherever tensor > 1", "on each mesh", or their names."""
-    axes = seen.plan.axes
-    if not right and len(wrong) > 1 and len(axes) == 1:
-        return "on each mesh"
-    for count in range(1, len(axes) + 1):
-        for some in itertools.combinations(axes, count):
-            for test, word in ((any, " or "), (all, " and ")):
-
-                def holds(number, some=some, test=test):
-                    return test(seen.sizes[number][axis] > 1 for axis in some)
-
-                if right and all(map(holds, wrong)) and not any(map(holds, right)):
-                    return "wherever " + word.join(f"{axis} > 1" for axis in some)
-    return "on each mesh" if not right and len(wrong) > 1 else "on " + ", on ".join(seen.plan.says(number) for number in wrong)
-
-
-def calls_of(seen, number, step) -> dict[str, dict[str, str]]:
-    """{axes: {"all_reduce": "3 forward, 2 backward"}} of one step on one mesh; "0 to 2" where ranks call unequally often."""
-    ranks = seen.found[number]["steps"][step]["calls"]
-    found: dict = {axis: {} for axis in seen.plan.axes if seen.sizes[number][axis] > 1}
-    for axes, operation, passing in sorted({key for each in ranks for key in each}):
-        if axes == "one rank":
-            continue
-        counts = sorted({each.get((axes, operation, passing), 0) for each in ranks})
-        told = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
-        one = found.setdefault(axes, {})
-        one[operation] = (one[operation] + ", " if operation in one else "") + f"{told} {passing}"
-    return found

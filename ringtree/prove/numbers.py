@@ -5,8 +5,9 @@ from __future__ import annotations
 import itertools
 import math
 
-from ringtree.prove import patterns
-from ringtree.prove.patterns import Pattern
+from ringtree.prove import ratios
+from ringtree.prove.findings import finding_of
+from ringtree.prove.patterns import Pattern, span
 from ringtree.prove.step import how_losses_meet
 
 
@@ -71,18 +72,12 @@ def of_losses(seen):
     if not wrong:
         return
     right = [number for number in seen.differs if number not in wrong and not _after(seen, number)]
-    yield from _finding(seen, "loss", _loss_pattern(seen, wrong, right), wrong, right)
+    yield finding_of(seen, "loss", [("", _loss_pattern(seen, wrong, right))], wrong, right)
 
 
 def _after(seen, number):
     differs = seen.differs[number]
     return differs is not None and bool(differs.parameters)
-
-
-def _finding(seen, kind, pattern, wrong, right):
-    from ringtree.prove.comparing import finding_of
-
-    yield finding_of(seen, kind, [("", pattern)], wrong, right)
 
 
 def _loss_pattern(seen, wrong, right) -> Pattern:
@@ -112,33 +107,29 @@ def _loss_pattern(seen, wrong, right) -> Pattern:
             f"ranks along {axes} compute different things where they should agree",
         )
     sizes = [seen.sizes[number] for number in wrong]
-    ratios = [every[number][0] / ones[number] if ones[number] else math.nan for number in wrong]
-    if powers := patterns.powers_of(ratios, sizes, [seen.sizes[number] for number in right], 1e-8):
+    times = [every[number][0] / ones[number] if ones[number] else math.nan for number in wrong]
+    if powers := ratios.powers_of(times, sizes, [seen.sizes[number] for number in right], 1e-8):
         return Pattern(
-            f"is {patterns.in_words(powers, ratios, sizes)}",
-            f"{patterns.why_powers(powers[0])}; or loss_is ({says}) does not say what the step yields",
+            f"is {ratios.in_words(powers, times, sizes)}",
+            f"{ratios.why_powers(powers[0])}; or loss_is ({says}) does not say what the step yields",
         )
-    grown = _affine(seen, wrong, every, ones)
-    if grown:
-        return Pattern(
-            f"holds one part {grown} times: it is too large by {grown} − 1 times a number that is the same on each mesh",
-            f"what every rank along {grown} computes alike enters a sum over {grown}",
-        )
+    if found := _affine(seen, wrong, every, ones):
+        return found
     if _between(seen, wrong, steps, ones):
         return Pattern(
-            f"is not that of one process ({_span(ratios)}), which lies between those of the ranks",
+            f"is not that of one process ({_span(times)}), which lies between those of the ranks",
             "each rank divides by a count of its own (of tokens, of rows) and then all count alike: divide by the count of all "
             "ranks. If the counts are equal, the forward pass computes something else",
         )
     return Pattern(
-        f"is not that of one process ({_span(ratios)})",
+        f"is not that of one process ({_span(times)})",
         "the forward pass computes something else: a cut of the weights or of the input, a bias or a term that each rank adds, "
         "random numbers",
     )
 
 
-def _span(ratios):
-    return "×" + patterns.span(ratios, "{:.6g}")
+def _span(times):
+    return "×" + span(times, "{:.6g}")
 
 
 def _axes_apart(seen, numbers, steps):
@@ -155,13 +146,29 @@ def _axes_apart(seen, numbers, steps):
 
 
 def _affine(seen, wrong, every, ones):
-    """The axis for which the loss is too large by n − 1 times one number."""
+    """The pattern of a loss of which one part is counted as often as an axis is long, or divided by that."""
+    if len({seen.differs[number].step for number in wrong}) > 1:
+        return None
     for axis in seen.plan.axes:
         sizes = [seen.sizes[number][axis] for number in wrong]
-        if min(sizes) > 1 and len(set(sizes)) > 1 and len({seen.differs[number].step for number in wrong}) == 1:
-            parts = [(every[number][0] - ones[number]) / (size - 1) for number, size in zip(wrong, sizes)]
+        if min(sizes) < 2 or len(set(sizes)) < 2:
+            continue
+        extra = [every[number][0] - ones[number] for number in wrong]
+        for times, text, why in (
+            (
+                lambda n: n - 1,
+                f"holds one part {axis} times",
+                f"what every rank along {axis} computes alike enters a sum over {axis}",
+            ),
+            (
+                lambda n: 1 / n - 1,
+                f"holds only 1/{axis} of one part",
+                f"a part is divided by the size of {axis} once too often",
+            ),
+        ):
+            parts = [each / times(size) for each, size in zip(extra, sizes)]
             if all(abs(part - parts[0]) <= 1e-6 * abs(parts[0]) for part in parts):
-                return axis
+                return Pattern(f"{text}, which is the same on each mesh", why)
     return None
 
 
@@ -184,7 +191,7 @@ def of_norms(seen):
     if not wrong:
         return
     right = [number for number in seen.differs if number not in wrong and not _after(seen, number)]
-    yield from _finding(seen, "norm", _norm_pattern(seen, wrong, right), wrong, right)
+    yield finding_of(seen, "norm", [("", _norm_pattern(seen, wrong, right))], wrong, right)
 
 
 def _norm_pattern(seen, wrong, right) -> Pattern:
@@ -216,24 +223,27 @@ def _norm_pattern(seen, wrong, right) -> Pattern:
         return Pattern("is that of the sharded gradients alone", "gradients that all ranks have are left out")
     if fits(lambda number, step: [math.sqrt(_square(seen, number, step, sharded=False))] * len(norms[number])):
         return Pattern("is that of the gradients alone that all ranks have", "sharded gradients are left out")
-    if fits(lambda number, step: [sum(_roots(seen, number, step))] * len(norms[number])):
-        return Pattern("is the sum of the ranks' norms", "norms are added: add their squares, and take the root of the sum")
-    if fits(lambda number, step: [sum(_roots(seen, number, step)) / len(norms[number])] * len(norms[number])):
-        return Pattern("is the mean of the ranks' norms", "norms are averaged: add their squares, and take the root of the sum")
+    for axes in _subsets(seen.plan.axes)[1:]:
+        for way in ("sum", "mean"):
+            if fits(lambda number, step: _norms_over(seen, number, step, axes, way)):
+                return Pattern(
+                    f"is the {way} over {' and '.join(axes)} of the ranks' own norms",
+                    "norms are put together where their squares belong: add the squares, and take the root of the sum",
+                )
     if name := _one_too_many(seen, fits):
         return Pattern(*name)
     sizes = [seen.sizes[number] for number in wrong]
-    ratios = [norms[number][0] / ones[number] if ones[number] else math.nan for number in wrong]
+    times = [norms[number][0] / ones[number] if ones[number] else math.nan for number in wrong]
     alike = all(close(norm, norms[number][0], 1e-9) for number in wrong for norm in norms[number])
     for power, form in ((1, "is {}"), (2, "has a square that is {}")):
-        powers = patterns.powers_of([ratio**power for ratio in ratios], sizes, [seen.sizes[number] for number in right])
+        powers = ratios.powers_of([ratio**power for ratio in times], sizes, [seen.sizes[number] for number in right])
         if alike and powers:
             return Pattern(
-                form.format(patterns.in_words(powers, [ratio**power for ratio in ratios], sizes)),
-                patterns.why_powers(powers[0]),
+                form.format(ratios.in_words(powers, [ratio**power for ratio in times], sizes)),
+                ratios.why_powers(powers[0]),
             )
     return Pattern(
-        f"is not that of one process ({_span(ratios)})" + ("" if alike else ", and differs between ranks"),
+        f"is not that of one process ({_span(times)})" + ("" if alike else ", and differs between ranks"),
         "the gradients are right, so its own sum over ranks is wrong",
     )
 
@@ -285,16 +295,34 @@ def _squares_over(seen, number, step, axes, once=False):
 
 
 def _square(seen, number, step, sharded):
-    gradients = seen.found[number]["steps"][step]["gradients"]
+    """The sum of squares of the gradients that some mesh cuts, or of those that none cuts."""
+    cut = {
+        name
+        for other, found in seen.found.items()
+        if other
+        for name, held in found["steps"][step]["gradients"].items()
+        if held.sharded
+    }
     return sum(
         float(seen.look(number, step, "gradients", name).one.square().sum())
-        for name, held in gradients.items()
-        if bool(held.sharded) == sharded
+        for name in seen.one[step]["gradients"]
+        if (name in cut) == sharded
     )
 
 
-def _roots(seen, number, step):
-    return [math.sqrt(sum(squares.values())) for squares in seen.found[number]["steps"][step]["squares"]]
+def _norms_over(seen, number, step, axes, way):
+    """For each rank, the sum or mean over axes of the ranks' norms of what they hold."""
+    record, places = seen.found[number]["steps"][step], seen.found[number]["coordinates"]
+    roots = [math.sqrt(sum(squares.values())) for squares in record["squares"]]
+    found = []
+    for at in places:
+        line = [
+            root
+            for to, root in zip(places, roots)
+            if all(a == b for a, b, axis in zip(at, to, seen.plan.axes) if axis not in axes)
+        ]
+        found.append(sum(line) / (len(line) if way == "mean" else 1))
+    return found
 
 
 def _one_too_many(seen, fits):
