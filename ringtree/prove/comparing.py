@@ -142,7 +142,7 @@ def compare(plan, found, failed) -> Report:
     findings = [*_of_weights(seen), *numbers.of_losses(seen), *_of_gradients(seen), *numbers.of_norms(seen)]
     findings.sort(key=lambda each: each.step)
     rows = [_row(seen, number) for number in range(1, len(plan.meshes))]
-    return Report(plan, rows, findings, {plan.says(number): why for number, why in failed.items()}, _notes(seen))
+    return Report(plan, rows, findings, {plan.says(number): why for number, why in failed.items()}, _notes(seen), len(seen.one))
 
 
 def _notes(seen):

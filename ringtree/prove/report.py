@@ -63,8 +63,8 @@ class Report:
     status: 0 where every mesh is right, 1 where one is wrong, 2 where none is wrong and one could not be judged.
     """
 
-    def __init__(self, plan, rows, findings, failed, notes=()):
-        self.step, self.axes, self.steps = f"{plan.step[0]}:{plan.step[1]}", plan.axes, plan.steps
+    def __init__(self, plan, rows, findings, failed, notes=(), steps=1):
+        self.step, self.axes, self.steps = f"{plan.step[0]}:{plan.step[1]}", plan.axes, steps
         self.rows, self.findings, self.failed, self.notes = list(rows), list(findings), dict(failed), list(notes)
 
     @property
