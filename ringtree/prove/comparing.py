@@ -254,27 +254,32 @@ def _of_gradients(seen):
             pattern = pattern.also(f"none on rank {', '.join(map(str, sorted(lost)))}")
         return pattern
 
-    for found, numbers_, right in _grouped(seen, "gradients", wrong, tell):
-        losses = [seen.differs[number].loss for number in numbers_]
-        names = [name for name, _ in found]
-        yield finding_of(seen, "gradients", found, numbers_, right, _cause(seen, found[0][1], names, losses))
+    groups = list(_grouped(seen, "gradients", wrong, tell))
+    behind = _all_before(seen, groups)
+    for found, numbers_, right in groups:
+        cause = behind or found[0][1].inferred
+        if cause is None and all(seen.differs[number].loss for number in numbers_):
+            cause = "it follows from the loss, which is wrong already"
+        elif cause is None and not found[0][1].exact:
+            cause = (
+                "the loss is right, so the backward pass takes a wrong operand, a reduction is another than a sum, or a share of the "
+                "batch or of a sum is missing"
+            )
+        yield finding_of(seen, "gradients", found, numbers_, right, cause)
 
 
-def _cause(seen, pattern, names, losses):
-    """What a gradient without an exact pattern lets one infer."""
-    if pattern.exact or pattern.inferred:
-        return pattern.inferred
-    if all(losses):
-        return "it follows from the loss, which is wrong already"
-    told = "the loss is right, so the backward pass takes a wrong operand, or a share of the batch or of a sum is missing"
-    order = [name for name in seen.one[0]["parameters"] if name in seen.one[0]["gradients"]]
-    if pattern.differ and len(names) < len(order) and set(order[: len(names)]) == set(names):
-        behind = order[len(names)]
-        told = (
-            f"all that is wrong stands before {behind} in the order of the parameters, so the gradient that comes back from there "
-            "is only a part on each rank: its sum over the ranks belongs at that place, not at the parameters"
-        )
-    return told
+def _all_before(seen, groups):
+    """What it means that all wrong gradients stand before some parameter, if the loss is right and copies differ by no one rule."""
+    wrong = {name for found, _, _ in groups for name, _ in found}
+    order = [name for name, held in seen.one[0]["gradients"].items() if whole(held).any()]
+    mixed = any(found[0][1].differ and not found[0][1].exact for found, _, _ in groups)
+    losses = any(seen.differs[number].loss for _, numbers_, _ in groups for number in numbers_)
+    if not mixed or losses or not wrong or len(wrong) == len(order) or set(order[: len(wrong)]) != wrong:
+        return None
+    return (
+        f"all that is wrong stands before {order[len(wrong)]} in the order of the parameters, so the gradient that comes back from "
+        "there is only a part on each rank: its sum over the ranks belongs at that place, not at the parameters"
+    )
 
 
 def _of_other_step(seen, name, looks):

@@ -21,7 +21,7 @@ def finding_of(seen, kind, found, wrong, right, inferred=None):
         where=where(seen, wrong, right),
         meshes=[seen.plan.says(number) for number in wrong],
         sentence=patterns.together(every),
-        inferred=every[0].inferred or inferred,
+        inferred=inferred or every[0].inferred,
         calls=calls_of(seen, at, step),
         calls_on=seen.plan.says(at),
     )

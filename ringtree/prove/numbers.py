@@ -113,7 +113,7 @@ def _loss_pattern(seen, wrong, right) -> Pattern:
             f"is {ratios.in_words(powers, times, sizes)}",
             f"{ratios.why_powers(powers[0])}; or loss_is ({says}) does not say what the step yields",
         )
-    if found := _affine(seen, wrong, every, ones):
+    if found := _affine(seen, wrong, every, ones) or _whole(times):
         return found
     if _between(seen, wrong, steps, ones):
         return Pattern(
@@ -143,6 +143,18 @@ def _axes_apart(seen, numbers, steps):
                 if axis not in how and line and None not in (a, b) and not close(a, b, 10 * seen.allowed(1)):
                     found[axis] = True
     return " and ".join(found) or "the mesh"
+
+
+def _whole(times):
+    """The pattern of a loss that is as many times too large, or too small, on each mesh."""
+    for ratio, form in ((times[0], "{} times"), (1 / times[0] if times[0] else math.inf, "1/{} of")):
+        if len(times) > 1 and ratio < 65 and round(ratio) > 1 and all(abs(each / times[0] - 1) < 1e-8 for each in times):
+            if abs(ratio - round(ratio)) < 1e-7:
+                return Pattern(
+                    f"is {form.format(round(ratio))} that of one process on each of these meshes, whatever their sizes",
+                    "a number of micro-batches is not divided by, or is divided by twice",
+                )
+    return None
 
 
 def _affine(seen, wrong, every, ones):

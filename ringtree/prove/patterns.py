@@ -65,9 +65,9 @@ def of_first_weights(looks, right) -> Pattern:
             exact=True,
         )
     if differ:
-        axes = ", ".join(dict.fromkeys(axis for look in looks for axis in look.varies()))
-        which = " and ".join(right_places(looks)) or "none"
-        text = f"has copies along {axes} that differ before the first step; that of one process: {which}"
+        axes = " and ".join(_varying(looks))
+        which = " and ".join(right_places(looks))
+        text = f"has copies along {axes} that differ before the first step" + (f"; right on {which} only" if which else "")
         return Pattern(
             text,
             f"each copy along {axes} is drawn by its own seed, or is never broadcast; or these are parts, which need an entry in the "
@@ -87,7 +87,7 @@ def of_update(looks, before, frozen, right) -> Pattern:
     if any(not torch.isfinite(copy).all() for look in looks for copy in look.held.copies.values()):
         return Pattern("is not finite after the optimizer's step", exact=True)
     if looks[0].copies_differ():
-        axes = ", ".join(dict.fromkeys(axis for look in looks for axis in look.varies()))
+        axes = " and ".join(_varying(looks))
         which = " and ".join(right_places(looks))
         return Pattern(
             f"has copies along {axes} that drift apart in the optimizer's step"
@@ -110,7 +110,9 @@ def of_update(looks, before, frozen, right) -> Pattern:
     ours = [look.first - old.first for look, old in zip(looks, before)]
     if all(float(move.abs().max()) <= look.floor for move, look in zip(ours, looks)):
         return Pattern(
-            "is not moved by the optimizer's step", "the optimizer does not have it, or has a copy of it", exact=True
+            "is not moved by the optimizer's step",
+            "the optimizer does not have it, has a copy of it, or what it made of it is not gathered",
+            exact=True,
         )
     changes = [replace(look, held=Held({(0,) * len(look.axes): our}), one=move) for look, our, move in zip(looks, ours, moved)]
     if scaled := factor(changes, right):
@@ -131,9 +133,15 @@ def of_update(looks, before, frozen, right) -> Pattern:
     )
 
 
+def _varying(looks):
+    """The axes along which copies differ on some mesh, in order."""
+    found = {axis for look in looks for axis in look.varies()}
+    return tuple(axis for axis in looks[0].axes if axis in found)
+
+
 def _apart(looks, right) -> Pattern:
     """Copies that should be equal differ."""
-    axes = tuple(dict.fromkeys(axis for look in looks for axis in look.varies()))
+    axes = _varying(looks)
     said = f"has copies along {' and '.join(axes)} that differ"
     only = right_places(looks)
     zeros = all(
@@ -229,8 +237,8 @@ def _alike(looks, right) -> Pattern:
         if way == "grows":
             return Pattern(
                 f"holds one part {axis} times: it is too large by {axis} − 1 times a part that is the same on each mesh",
-                f"what every rank along {axis} computes alike (a bias, an auxiliary loss) enters a sum over {axis}; or a size or a count "
-                "of this rank's part is taken for that of the whole",
+                f"what every rank along {axis} has alike enters a sum over {axis}: a bias, an auxiliary loss, what is a sum already "
+                "(from the micro-batch before); or a size of this rank's part is taken for that of the whole",
                 exact=True,
             )
         if way == "shrinks":

@@ -150,7 +150,7 @@ four_layers = partial(one_process, layers=4)
 
 
 def pipeline(mesh, *changes, tied=False, add=True):
-    technique, n, me, group = (
+    technique, n, me, _group = (
         copy_of("pipeline", *changes),
         mesh["pipe"].size(),
         mesh.get_local_rank("pipe"),
@@ -189,7 +189,7 @@ def tied(mesh):
 
 
 def experts(mesh, *changes, times=1):
-    technique, n, me, group = (
+    technique, _n, _me, group = (
         copy_of("experts", *changes),
         mesh["expert"].size(),
         mesh.get_local_rank("expert"),
