@@ -48,7 +48,7 @@ class Plan:
     folder: str
 
     def file(self, number, what):
-        """The file that holds what a rank, or "joined", left of a mesh."""
+        """The file of a mesh that holds "joined", or what a rank left: "raw0", "error0", "done0"."""
         return os.path.join(self.folder, f"{number}.{what}.pt")
 
     def says(self, number):
@@ -63,7 +63,7 @@ def work(rank: int, plan: Plan, numbers) -> None:
         try:
             _on_mesh(rank, plan, number)
         except BaseException as error:
-            _leave(plan, number, rank, {"error": _sentence(error, plan), "refused": isinstance(error, UsageError)})
+            _leave(plan, number, f"error{rank}", _sentence(error, plan))
             raise
     sys.stdout.flush()
     os._exit(0)  # at once: threads of a backend may still wait for each other
@@ -157,7 +157,7 @@ def _on_mesh(rank, plan, number):
         one = torch.load(plan.file(0, "joined"), weights_only=False) if number else None
         _leave(plan, number, "joined", joining.joined(raw, layouts, plan.axes, sizes, one))
     dist.barrier()  # nobody leaves while rank 0 may still refuse
-    _leave(plan, number, rank, {"error": None})
+    _leave(plan, number, f"done{rank}", None)
     with suppress(Exception):
         dist.destroy_process_group()
 
@@ -191,6 +191,8 @@ def noted(step, plan, mesh):
     how_losses_meet(record["loss_is"], plan.axes)
     held = {kind: named(getattr(step, kind), kind) for kind in KINDS}
     given = getattr(step, "gradient_layout", None) or {}
+    if stray := [name for name in held["gradients"] if name not in held["parameters"]]:
+        raise UsageError(f"gradient {stray[0]} belongs to no parameter of this rank: name both as named_parameters() does")
     record["none"] = [name for name in held["parameters"] if name not in held["gradients"]]
     if not given:  # a parameter without a gradient has one of zeros, on a rank that holds it
         held["gradients"] |= {name: torch.zeros_like(held["parameters"][name]) for name in record["none"]}

@@ -35,7 +35,7 @@ def run(plan: Plan, numbers) -> dict[int, str]:
     size, left, failed = math.prod(plan.meshes[numbers[0]]), list(numbers), {}
     while left:
         why = _attempt(plan, left, size)
-        ended = [number for number in left if os.path.exists(plan.file(number, "joined")) and _all_left(plan, number, size)]
+        ended = [number for number in left if _all_left(plan, number, size)]
         left = [number for number in left if number not in ended]
         if left and why is None:
             why = "the ranks ended without a result: run it again"
@@ -45,7 +45,7 @@ def run(plan: Plan, numbers) -> dict[int, str]:
 
 
 def _all_left(plan, number, size):
-    return all(os.path.exists(plan.file(number, rank)) for rank in range(size))
+    return all(os.path.exists(plan.file(number, f"done{rank}")) for rank in range(size))
 
 
 def _attempt(plan, numbers, size):
@@ -89,10 +89,8 @@ def _failure(plan, number, ended):
     """What the first rank to fail said. What others say of a connection that was closed is a consequence."""
     told = {}
     for rank in range(len(ended)):
-        if os.path.exists(path := plan.file(number, rank)):
-            found = torch.load(path, weights_only=False)
-            if found["error"]:
-                told[rank] = found["error"]
+        if os.path.exists(path := plan.file(number, f"error{rank}")):
+            told[rank] = torch.load(path)
     own = {rank: text for rank, text in told.items() if not LOST.search(text)}
     killed = [rank for rank, code in enumerate(ended) if code is not None and code < 0]
     if own:
@@ -117,7 +115,7 @@ def _last_line(plan, rank):
 
 def _hang(plan, number, processes):
     """Which ranks have not finished after the deadline, and at which line of the user's file each stands."""
-    late = [rank for rank, process in enumerate(processes) if not os.path.exists(plan.file(number, rank))]
+    late = [rank for rank, process in enumerate(processes) if not os.path.exists(plan.file(number, f"done{rank}"))]
     if hasattr(signal, "SIGUSR1"):
         for rank in late:
             with contextlib.suppress(ProcessLookupError, TypeError):
@@ -134,12 +132,14 @@ def _hang(plan, number, processes):
 
 
 def _place(plan, rank):
-    """Where a rank stands, from what faulthandler wrote: most recent call first."""
+    """Where a rank stands, from what faulthandler wrote: thread by thread, the most recent call first."""
     with contextlib.suppress(OSError), open(os.path.join(plan.folder, f"stack.{rank}")) as file:
-        frames = re.findall(r'File "([^"]+)", line (\d+) in (\S+)', file.read())
-        for at, (name, line, _) in enumerate(frames):
-            if os.path.dirname(name) == plan.step[2] and name.endswith(".py"):
-                return f"in {frames[at - 1][2] if at else 'its own code'} ({os.path.basename(name)}, line {line})"
-        if frames and any("init_process_group" in each[2] or "init_device_mesh" in each[2] for each in frames):
+        threads = [re.findall(r'File "([^"]+)", line (\d+) in (\S+)', each) for each in file.read().split("hread 0x")]
+        for frames in threads:
+            for at, (name, line, _) in enumerate(frames):
+                if os.path.dirname(name) == plan.step[2]:
+                    called = [each for _, _, each in frames[:at] if each != "wrapper"]
+                    return f"in {called[-1] if called else 'its own code'} ({os.path.basename(name)}, line {line})"
+        if any("init_process_group" in each for frames in threads for _, _, each in frames):
             return "waits for the others to start"
     return "at a place that is not known"

@@ -84,6 +84,11 @@ def named(given, what: str) -> dict:
         raise UsageError(
             f"the step yields {a_kind(given)} as its {what}: give {{name: tensor}}, or pairs such as model.named_parameters()"
         ) from error
+    for name, _ in pairs:
+        if not isinstance(name, str):
+            raise UsageError(
+                f"the step yields {what} whose names are {a_kind(name)}: give {{name: tensor}}, with names as text"
+            )
     for name, tensor in found.items():
         if not hasattr(tensor, "detach"):
             raise UsageError(f"the step yields {a_kind(tensor)} as {what[:-1]} {name!r}: give a tensor, or None")

@@ -226,7 +226,7 @@ def test_what_cannot_be_judged_is_said_in_one_sentence(name, told):
         ("layout_placement", "layout of w: 0 along data: give Shard"),
         ("layout_is_no_dictionary", "give {axis: placement}"),
         ("stray_gradient", "gradient v belongs to no parameter"),
-        ("a_list_of_tensors", "yields a list as its gradients"),
+        ("a_list_of_tensors", "yields gradients whose names are a Tensor: give {name: tensor}"),
         ("loss_of_many", "yields a Tensor as its loss: give a number"),
         ("not_finite_in_one_process", "w is not finite in one process"),
     ],
@@ -284,7 +284,7 @@ def test_json_has_all_that_the_table_has(capsys):
     found = json.loads(capsys.readouterr().out)
     (finding,) = found["findings"]
     assert found["verdict"] == "wrong" and finding["names"] == ["w1", "w2"] and finding["meshes"] == ["data=1 expert=2"]
-    assert found["meshes"][0]["cells"]["gradients"] == "2 of 4"
+    assert found["meshes"][0]["cells"]["gradients"] == "2 of 5"
     assert finding["calls"]["expert"]["all_gather"] == "1 backward, 2 forward"
 
 

@@ -188,7 +188,7 @@ WRONG = {
     "reduced_in_bfloat16": ("bfloat16", "times too|sum over"),
     "reduced_in_float32": ("float32", "times too|sum over"),
     "maximum": ("is no multiple", "times too"),
-    "divided_by_world": ("tensor times too small .×0.333333 on tensor=3", "data times"),
+    "divided_by_world": ("each gradient is tensor times too small .*×0.333333 on tensor=3", "data times"),
     "averaged_twice": ("data times too small", "tensor times"),
     "router_scaled": ("each gradient of router.weight and router.bias is tensor times too large", "is missing"),
     "norm_of_own_part": ("the norm .* each rank that of its own part", "gradient of .* is"),
