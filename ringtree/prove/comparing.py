@@ -56,7 +56,7 @@ class Compared:
 
     def floor(self, kind, step):
         """An absolute difference that is rounding: a weight whose gradient is rounding may wander by the optimizer."""
-        return self.allowed(step) * self.scale[step][kind] * (1e-3 if kind == "gradients" else 1)
+        return self.allowed(step) * self.scale[step][kind] * (1e-3 if kind == "gradients" else 1) + numbers.NOTHING
 
     def look(self, number, step, kind, name) -> Look:
         """A tensor on one mesh beside that of one process. A gradient that is missing is zero."""

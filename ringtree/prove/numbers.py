@@ -10,9 +10,11 @@ from ringtree.prove.findings import finding_of
 from ringtree.prove.patterns import Pattern, span
 from ringtree.prove.step import how_losses_meet
 
+NOTHING = 1e-15  # rounding, where one process has zero
+
 
 def close(a, b, allowed) -> bool:
-    return math.isfinite(a) and abs(a - b) <= allowed * abs(b) + 1e-300 * (b == 0)
+    return math.isfinite(a) and abs(a - b) <= allowed * abs(b) + NOTHING
 
 
 def losses_of(seen, number, step):

@@ -113,7 +113,8 @@ def function_of(place):
     source, name, folder = place
     if source.endswith(".py"):
         sys.path.insert(0, folder)
-        spec = importlib.util.spec_from_file_location(os.path.basename(source)[:-3], source)
+        own = f"ringtree_proves_{os.path.basename(source)[:-3]}"  # not the name of a module that others import
+        spec = importlib.util.spec_from_file_location(own, source)
         module = importlib.util.module_from_spec(spec)
         sys.modules[spec.name] = module
         spec.loader.exec_module(module)

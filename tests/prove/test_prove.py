@@ -88,12 +88,13 @@ CORRECT = {
     "ok_zero_gradients": "data,tensor",
 }
 SAMPLE = {
-    "own": "loss_summed seed_by_rank auxiliary_tensor_times one_hook_missing to_the_first_only divided_by_world norms_added "
-    "rate_by_data not_zeroed clipped_by_own_norm noise_by_rank weights_in_bfloat16",
-    "others": "vocabulary_shift key_head_unsummed norm_bias_unsummed gathered_too_early",
-    "ours": "no_division summed_at_each_part no_sum_at_entry tied_not_added experts_not_divided averaged_again",
-    "torchs": "ddp_accumulates pipeline_scale",
+    "own": "loss_summed auxiliary_tensor_times one_hook_missing divided_by_world norms_added rate_by_data not_zeroed "
+    "clipped_by_own_norm",
+    "others": "vocabulary_shift gathered_too_early",
+    "ours": "summed_at_each_part no_sum_at_entry tied_not_added experts_not_divided",
+    "torchs": "ddp_accumulates",
 }
+NIGHTLY_ONLY = "without_sequence recomputed counted single dtensor_whole_sequence ddp_of_world hybrid".split()
 
 
 def steps(module):
@@ -159,7 +160,7 @@ def right_steps():
     yield "own", "step", "data,tensor"
     for module in ("others", "ours", "torchs"):
         for name, axes in steps(module).RIGHT.items():
-            if NIGHTLY or name not in ("without_sequence", "recomputed", "dtensor_whole_sequence", "ddp_of_world"):
+            if NIGHTLY or name not in NIGHTLY_ONLY:
                 yield module, name, axes
 
 
@@ -171,7 +172,7 @@ def test_no_false_alarm(module, name, axes):
     assert report.status == 0, report
 
 
-def bad(name, capsys=None, **options):
+def bad(name, **options):
     return prove.prove(f"{HERE}/steps/bad.py:{name}", **({"meshes": "data=2"} | options))
 
 
@@ -180,13 +181,12 @@ def bad(name, capsys=None, **options):
     [
         (
             "hangs",
-            r"not finished after 3 s: rank 0 in barrier \(bad.py, line \d+\); rank 1 in its own code \(bad.py, line \d+\)",
+            r"not finished after 8 s: rank 0 in barrier \(bad.py, line \d+\); rank 1 in its own code \(bad.py, line \d+\)",
         ),
         ("raises", r"rank 1: ValueError: 12 rows for 5 ranks \(bad.py, line \d+\)"),
         ("killed", "rank 1 was ended by SIGKILL"),
         ("leaves", "rank 1 left with exit status 7"),
         ("unequal_counts", "does not yield equally often .rank 0: 2, rank 1: 3, one process: 2"),
-        ("layout_axis", ""),
         ("no_entry", r"gradient w is \(2, 3\) on a rank, and \(4, 3\) in one process: .*layout={'w': {'data': Shard\(0\)}}"),
         ("even_cut_without_entry", r"layout={'w': {'data': Shard\(0\)}}"),
         ("wrong_dimension", r"gradient w is \(2, 12\) when put together, and \(4, 6\) in one process: correct its layout"),
@@ -197,15 +197,11 @@ def bad(name, capsys=None, **options):
 def test_what_cannot_be_judged_is_said_in_one_sentence(name, told):
     started = time.monotonic()
     before = set(psutil.Process().children(recursive=True))
-    if name == "layout_axis":
-        with pytest.raises(UsageError, match="names an axis 'model': the axes are data"):
-            bad(name)
-        return
-    report = bad(name, timeout=3)
+    report = bad(name, timeout=8 if name == "hangs" else 60)
     assert report.status == 2
     (why,) = report.failed.values()
     assert re.search(told, why), why
-    assert "\n" not in why and time.monotonic() - started < 40
+    assert "\n" not in why and time.monotonic() - started < 60
     left = [
         each for each in set(psutil.Process().children(recursive=True)) - before if "forkserver" not in " ".join(each.cmdline())
     ]
@@ -222,6 +218,7 @@ def test_what_cannot_be_judged_is_said_in_one_sentence(name, told):
         ("not_a_step", "yields an int without 'gradients'"),
         ("unknown_words", "loss_is is 'the mean': give 'mean over data'"),
         ("unknown_axis", "there is no axis 'model': name one of data"),
+        ("layout_axis", "names an axis 'model': the axes are data"),
         ("layout_name", "fits no parameter: write a pattern of names such as 'w'"),
         ("layout_placement", "layout of w: 0 along data: give Shard"),
         ("layout_is_no_dictionary", "give {axis: placement}"),
