@@ -8,7 +8,9 @@ import json
 import math
 import os
 import re
+import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -202,10 +204,9 @@ def test_what_cannot_be_judged_is_said_in_one_sentence(name, told):
     (why,) = report.failed.values()
     assert re.search(told, why), why
     assert "\n" not in why and time.monotonic() - started < 60
-    left = [
-        each for each in set(psutil.Process().children(recursive=True)) - before if "forkserver" not in " ".join(each.cmdline())
-    ]
-    assert [each for each in left if each.name() not in ("python", "python3") or each.status() != psutil.STATUS_ZOMBIE] == []
+    left = set(psutil.Process().children(recursive=True)) - before
+    ranks = [each for each in left if each.parent() != psutil.Process()]  # children of the process that they are forked from
+    assert not psutil.wait_procs(ranks, timeout=10)[1]
 
 
 @pytest.mark.parametrize(
@@ -309,3 +310,19 @@ def test_every_factorization_is_run():
 
     assert _factorizations(_worlds(4), 2) == [(1, 3), (3, 1), (1, 4), (2, 2), (4, 1)]
     assert all(math.prod(sizes) == 6 for sizes in _factorizations([6], 3)) and len(_factorizations([6], 3)) == 9
+
+
+def test_ranks_end_with_the_process_that_proves():
+    code = f"if __name__ == '__main__':\n    from ringtree import prove\n    prove.prove({str(HERE / 'steps' / 'bad.py')!r} + ':hangs', meshes='data=2')\n"
+    with tempfile.TemporaryDirectory() as folder:
+        script = Path(folder, "proves.py")
+        script.write_text(code)
+        proving = subprocess.Popen([sys.executable, str(script)])
+        process, deadline = psutil.Process(proving.pid), time.monotonic() + 60
+        while len(ranks := process.children(recursive=True)) < 4 and time.monotonic() < deadline:
+            time.sleep(0.2)  # a tracker of resources, the process that forks, and two ranks
+        proving.kill()
+        proving.wait()
+        assert len(ranks) >= 3
+        _, alive = psutil.wait_procs(ranks, timeout=60)
+        assert alive == []
