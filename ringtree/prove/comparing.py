@@ -291,7 +291,7 @@ def _of_other_step(seen, name, looks):
             look.is_near(look.one + share * ones[look.step - 1]) for look, share in zip(looks, shares)
         ):
             told = "" if abs(shares[0] - 1) < SURE else f"{shares[0]:.4g} times "
-            text = f"is that of one process and {told}the gradient of the step before, added"
+            text = f"is right but for {told}the gradient of the step before, which is added"
             return Pattern(text, "gradients are not set to zero between steps", exact=True)
     for other, one in enumerate(ones):
         if one is not None and all(other != look.step and look.is_near(one) for look in looks):

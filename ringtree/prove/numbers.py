@@ -100,7 +100,7 @@ def _loss_pattern(seen, wrong, right) -> Pattern:
             values = {number: sum(every[number]) / (len(every[number]) if way == "mean" else 1) for number in apart}
             if all(_near_loss(seen, values[number], ones[number], 1) for number in apart):
                 return Pattern(
-                    f"differs along {axes}, where loss_is ({says}) has it equal; the {way} over {axes} is that of one process",
+                    f"differs along {axes}, where loss_is ({says}) has it equal; the {way} over {axes} is right",
                     f"each rank along {axes} computes its loss from its own part, and a reduction over {axes} in it is missing; or "
                     f"loss_is should say '{way} over {axes}'",
                 )
@@ -119,19 +119,19 @@ def _loss_pattern(seen, wrong, right) -> Pattern:
         return found
     if _between(seen, wrong, steps, ones):
         return Pattern(
-            f"is not that of one process ({_span(times)}), which lies between those of the ranks",
+            f"is wrong ({_span(times)}), and the right one lies between the ranks' own",
             "each rank divides by a count of its own (of tokens, of rows) and then all count alike: divide by the count of all "
             "ranks. If the counts are equal, the forward pass computes something else",
         )
     return Pattern(
-        f"is not that of one process ({_span(times)})",
+        f"is wrong ({_span(times)})",
         "the forward pass computes something else: a cut of the weights or of the input, a bias or a term that each rank adds, "
         "random numbers",
     )
 
 
 def _span(times):
-    return "×" + span(times, "{:.6g}")
+    return f"×{span(times, '{:.6g}')} of one process"
 
 
 def _axes_apart(seen, numbers, steps):
@@ -153,7 +153,7 @@ def _whole(times):
         if len(times) > 1 and ratio < 65 and round(ratio) > 1 and all(abs(each / times[0] - 1) < 1e-8 for each in times):
             if abs(ratio - round(ratio)) < 1e-7:
                 return Pattern(
-                    f"is {form.format(round(ratio))} that of one process on each of these meshes, whatever their sizes",
+                    f"is {form.format(round(ratio))} the right one on each of these meshes, whatever their sizes",
                     "a number of micro-batches is not divided by, or is divided by twice",
                 )
     return None
@@ -257,7 +257,7 @@ def _norm_pattern(seen, wrong, right) -> Pattern:
                 ratios.why_powers(powers[0]),
             )
     return Pattern(
-        f"is not that of one process ({_span(times)})" + ("" if alike else ", and differs between ranks"),
+        f"is wrong ({_span(times)})" + ("" if alike else ", and differs between ranks"),
         "the gradients are right, so its own sum over ranks is wrong",
     )
 

@@ -76,7 +76,7 @@ def of_first_weights(looks, right) -> Pattern:
         )
     some = parts(looks)
     return Pattern(
-        "differs from that of one process before the first step" + (f"; {some}" if some else ""),
+        "is wrong before the first step" + (f"; {some}" if some else ""),
         "parts are drawn by seeds of their own, or the layout puts them together in another way than the step cut them",
         exact=True,
     )
@@ -90,8 +90,7 @@ def of_update(looks, before, frozen, right) -> Pattern:
         axes = " and ".join(_varying(looks))
         which = " and ".join(right_places(looks))
         return Pattern(
-            f"has copies along {axes} that drift apart in the optimizer's step"
-            + (f"; that of one process: {which}" if which else ""),
+            f"has copies along {axes} that drift apart in the optimizer's step" + (f"; right on {which} only" if which else ""),
             f"the gradients are right, so ranks along {axes} step with something of their own: a norm to clip by, a state, a "
             "random number",
             exact=True,
@@ -161,7 +160,7 @@ def _apart(looks, right) -> Pattern:
         if all(look.is_near(look.one, whole) for look in looks for whole in _reduced(look, how)):
             missing = " and ".join(f"{'a sum' if way == 'sum' else 'an average'} over {axis}" for axis, way in how.items())
             return Pattern(
-                f"{said}{holders(looks)}; their {_told(how)} is that of one process",
+                f"{said}{holders(looks)}; their {_told(how)} is right",
                 f"{missing} is missing: an all-reduce of this gradient",
                 exact=True,
                 differ=True,
@@ -177,7 +176,7 @@ def _apart(looks, right) -> Pattern:
             differ=True,
         )
     return Pattern(
-        f"{said}; neither their sum nor their mean is that of one process",
+        f"{said}; neither their sum nor their mean is right",
         differ=True,
         cosine=lowest(looks, cosine),
         difference=highest(looks, difference),
@@ -207,7 +206,7 @@ def _nearly(looks, right, how, said):
         )
     if "mean" not in how.values() and (more := grown(whole)) and more[0] == "grows":
         return Pattern(
-            f"{said}; neither their sum nor their mean is that of one process: the sum is too large by {more[1]} − 1 times "
+            f"{said}; neither their sum nor their mean is right: the sum is too large by {more[1]} − 1 times "
             "one part, the same on each mesh",
             f"one part of it is whole on each rank along {more[1]} and another is a share, so a sum over {more[1]} is missing "
             "further up, in the backward pass of what the shares come through",
@@ -265,7 +264,7 @@ def _alike(looks, right) -> Pattern:
             difference=highest(looks, difference),
         )
     return Pattern(
-        "has equal copies and is no multiple of that of one process"
+        "has equal copies and is no multiple of the right one"
         + "".join(f"; {each}" for each in (parts(looks), rows(looks)) if each),
         cosine=lowest(looks, cosine),
         difference=highest(looks, difference),

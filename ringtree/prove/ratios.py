@@ -43,12 +43,12 @@ def factor(looks, right):
     ):
         return None
     if abs(ratios[0] + 1) <= sure:
-        return "minus that of one process", "a sign is wrong"
+        return "minus the right one", "a sign is wrong"
     for whole in range(2, 65):
         for value, words in ((whole, f"{whole} times"), (1 / whole, f"1/{whole} of")):
             if abs(ratios[0] - value) <= sure * value:
                 return (
-                    f"{words} that of one process on each of these meshes, whatever their sizes",
+                    f"{words} the right one on each of these meshes, whatever their sizes",
                     "a gradient is added again; or a number of micro-batches is not divided by, or is divided by twice",
                 )
     return None
@@ -90,7 +90,7 @@ def _product(powers):
     up = " · ".join(f"{axis}{'²' if power == 2 else ''}" for axis, power in powers.items() if power > 0)
     down = " · ".join(f"{axis}{'²' if power == -2 else ''}" for axis, power in powers.items() if power < 0)
     if up and down:
-        return f"{up} ÷ {down} times that of one process"
+        return f"{up} ÷ {down} times the right one"
     return f"{up} times too large" if up else f"{down} times too small"
 
 

@@ -26,7 +26,7 @@ NIGHTLY = bool(os.environ.get("RINGTREE_NIGHTLY"))
 sys.path.insert(0, str(HERE))
 
 # name: (axes, what the findings say, what they must not say)
-FACTOR = r"times too|times that of one process"
+FACTOR = r"times too|times the right one"
 CASES = {
     "accum_last_only": ("outer,inner", "each gradient has the same wrong value at every size of outer.*a micro-batch", FACTOR),
     "bf16_reduce": ("data", "each gradient has only the digits of bfloat16.*precision is lost", FACTOR + "|sum over"),
@@ -51,11 +51,11 @@ CASES = {
         "wherever replica > 1: each weight has copies along replica that differ before the first step; right on replica=0 only",
         FACTOR + "|each gradient",
     ),
-    "local_token_mean": ("data", "the loss is not that of one process.*a count of its own", FACTOR),
+    "local_token_mean": ("data", "the loss is wrong.*a count of its own", FACTOR),
     "no_f": (
         "tensor",
         "each gradient of embed, mixer.scale and mixer.weight has copies along tensor that differ; neither their sum nor their "
-        "mean is that of one process.*all that is wrong stands before gate.weight",
+        "mean is right.*all that is wrong stands before gate.weight",
         FACTOR,
     ),
     "norm_counts_copies": (
@@ -63,20 +63,20 @@ CASES = {
         "wherever tensor > 1: the norm counts a gradient.*once for each copy",
         "each gradient|weight",
     ),
-    "qkv_contiguous": ("data,tensor", "wherever tensor > 1: the loss is not that of one process", FACTOR + "|missing"),
+    "qkv_contiguous": ("data,tensor", "wherever tensor > 1: the loss is wrong", FACTOR + "|missing"),
     "smoothing_local": (
         "tensor",
-        "the loss differs along tensor.*; the mean over tensor is that of one process",
+        "the loss differs along tensor.*; the mean over tensor is right",
         "times too large \\(",
     ),
     "sp_norm_unsummed": (
         "tensor",
-        "each gradient of final.weight and final.bias has copies along tensor that differ; their sum over tensor is that of one",
+        "each gradient of final.weight and final.bias has copies along tensor that differ; their sum over tensor is right",
         FACTOR + "|layer",
     ),
     "tied_unsummed": (
         "pipe",
-        "the gradient of embed has copies along pipe that differ .held by.*; their sum over pipe is that of one process",
+        "the gradient of embed has copies along pipe that differ .held by.*; their sum over pipe is right",
         FACTOR + "|block",
     ),
     "world_scale": ("data,tensor", "wherever tensor > 1: each gradient is tensor times too large", "differ|is missing"),

@@ -272,18 +272,18 @@ RIGHT = {
     "single": "data",
 }
 WRONG = {
-    "vocabulary_shift": (attention, "the loss is not that of one process"),
+    "vocabulary_shift": (attention, "the loss is wrong"),
     "vocabulary_start": (
         attention,
-        "on data=1 tensor=3, on data=1 tensor=4|wherever tensor > 1|the loss is not that of one process",
+        "on data=1 tensor=3, on data=1 tensor=4|wherever tensor > 1|the loss is wrong",
     ),
     "key_head_unsummed": (
         attention,
-        "the gradient of k has copies along tensor that differ; their sum over tensor is that of one",
+        "the gradient of k has copies along tensor that differ; their sum over tensor is right",
     ),
-    "position_offset": (sequence, "the loss is not that of one process"),
-    "labels_shifted": (sequence, "the loss is not that of one process"),
-    "gather_keeps_own": (sequence, "no multiple of that of one process"),
+    "position_offset": (sequence, "the loss is wrong"),
+    "labels_shifted": (sequence, "the loss is wrong"),
+    "gather_keeps_own": (sequence, "no multiple of the right one"),
     "norm_bias_unsummed": (
         sequence,
         "the gradient of norm.bias has copies along sequence that differ; their sum over sequence is that",
@@ -291,7 +291,7 @@ WRONG = {
     "local_clip": (flat, "is moved by the optimizer otherwise"),
     "gathered_too_early": (flat, "each weight is not moved by the optimizer's step"),
     "gathered_in_reverse": (flat, "is moved by the optimizer otherwise"),
-    "last_part_short": (counted, "the loss is not that of one process"),
+    "last_part_short": (counted, "the loss is wrong"),
     "branch_left_local": (
         sometimes,
         "each gradient of branch.weight and branch.bias has copies along data that differ; their mean",

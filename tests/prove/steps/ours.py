@@ -240,7 +240,7 @@ WRONG = {
         tensor_parallel,
         [],
         {"times": 0},
-        "each gradient of blocks.0.norm1.weight.* has copies along tensor that differ; their sum over tensor is that of one process",
+        "each gradient of blocks.0.norm1.weight.* has copies along tensor that differ; their sum over tensor is right",
     ),
     "no_sum_at_entry": (
         tensor_parallel,
@@ -259,7 +259,7 @@ WRONG = {
         pipeline,
         [("/ len(inputs)\n            losses", "\n            losses")],
         {},
-        "each gradient is 4 times that of one process on each of these meshes",
+        "each gradient is 4 times the right one on each of these meshes",
     ),
     "tied_not_added": (pipeline, [], {"tied": True, "add": False}, "token.weight has copies along pipe that differ .held by"),
     "experts_not_divided": (

@@ -206,9 +206,9 @@ def wrong_pipeline_scale(mesh):
 
 
 WRONG = {
-    "ddp_accumulates": ("each gradient has copies along data that differ; their mean over data is that of one process",),
+    "ddp_accumulates": ("each gradient has copies along data that differ; their mean over data is right",),
     "fsdp_divides": ("each gradient is data times too small",),
-    "pipeline_scale": ("each gradient is 4 times that of one process",),
+    "pipeline_scale": ("each gradient is 4 times the right one",),
 }
 AXES = RIGHT | {"fsdp_divides": "data", "pipeline_scale": "pipe"}
 REFERENCE = {"pipeline_scale": "one_process"}
