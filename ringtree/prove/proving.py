@@ -28,6 +28,9 @@ def prove(step, axes="data", ranks=4, reference=None, steps=3, timeout=60.0, mes
     reference: another such function for the one process; it may take no argument. steps: how many batches, 2 or more, since
     faults of the optimizer show in the second. timeout: seconds for each mesh. meshes: only these, each as
     "data=2,tensor=2"; then ranks is not used.
+
+    A mesh on which a rank raises, dies or does not finish is in the report's `failed`, and its ranks are ended. Raises
+    UsageError for an argument that cannot work, and where the step does not run in one process.
     """
     axes = _axes(axes)
     asked = _meshes(meshes, axes) if meshes else _factorizations(_worlds(ranks), len(axes))

@@ -55,7 +55,8 @@ def flat_shards(tensors, shard, rank: int, size: int) -> dict:
 
     tensors: {name: tensor}, or pairs, in the order in which they lie in the buffer; only their sizes are read.
     shard: the tensor of one dimension that this rank holds; all `size` shards are equally long, and the last may end in
-    padding. Give the result to `Step` with a layout such as {"*": {"data": Flat()}}.
+    padding. Give the result to `Step` with a layout such as {"*": {"data": Flat()}}. A tensor that does not lie on this rank
+    has an empty stretch. Raises UsageError where the shards are too short for the tensors.
     """
     length = len(shard)
     total = sum(tensor.numel() for _, tensor in _pairs(tensors))

@@ -32,7 +32,7 @@ CASES = {
     "bf16_reduce": ("data", "each gradient has only the digits of bfloat16.*precision is lost", FACTOR + "|sum over"),
     "bias_each_rank": (
         "data,tensor",
-        "wherever tensor > 1: the loss is not that.*follows from the loss",
+        "wherever tensor > 1: the loss is wrong.*follows from the loss",
         FACTOR + "|1.fc2.bias is",
     ),
     "experts_ep_times": (
