@@ -286,7 +286,7 @@ WRONG = {
     "gather_keeps_own": (sequence, "no multiple of the right one"),
     "norm_bias_unsummed": (
         sequence,
-        "the gradient of norm.bias has copies along sequence that differ; their sum over sequence is that",
+        "the gradient of norm.bias has copies along sequence that differ; their sum over sequence is right",
     ),
     "local_clip": (flat, "is moved by the optimizer otherwise"),
     "gathered_too_early": (flat, "each weight is not moved by the optimizer's step"),
