@@ -19,6 +19,7 @@ What is used everywhere is here: `dir(ringtree)` lists it. The rest stands in ro
     labs         exercises that check themselves
     doctor       what stands in the way of ranks on this machine
     explain      your cluster on one page, from a log
+    prove        is a parallel training step the step of one process
     collectives, calls, computing, cost, trace, units, waits, errors      the words and plain data that all rooms share
 """
 

@@ -8,6 +8,7 @@ from ringtree import (
     live as live,
     measure as measure,
     parallel as parallel,
+    prove as prove,
     simulated as simulated,
     theory as theory,
 )

@@ -19,6 +19,7 @@ from ringtree.errors import MissingPackage
 COMMANDS = {
     "measure": "time a collective on ranks of this machine, or inside torchrun",
     "explain": "explain a cluster on one page, from logs of nccl-tests, rccl-tests or OSU",
+    "prove": "prove that a parallel training step is the step of one process",
     "doctor": "find what stands in the way of ranks on this machine",
     "parallel": "train a small GPT on several ranks, by a technique that you choose",
 }

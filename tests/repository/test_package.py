@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS = PROJECT["optional-dependencies"]
 HUBS = tomllib.loads((ROOT / "hub" / "pyproject.toml").read_text())["project"]
-COMMANDS = ("measure", "explain", "doctor", "parallel")
+COMMANDS = ("measure", "explain", "prove", "doctor", "parallel")
 # The environment of somebody who has no checkout.
 OUTSIDE = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "RINGTREE", "SLURM"))}
 
@@ -240,7 +240,7 @@ def test_the_base_looks_at_the_machine(base):
     assert "✗ PyTorch" in base.run("python", "-m", "ringtree.doctor", code=1)
 
 
-@pytest.mark.parametrize("command", ["measure all_reduce", "parallel data_parallel"])
+@pytest.mark.parametrize("command", ["measure all_reduce", "prove train.py:step", "parallel data_parallel"])
 def test_a_command_says_in_one_sentence_what_it_lacks(base, command):
     name = command.split()[0]
     for start in (f"ringtree {name}", f"python -m ringtree.{name}"):

@@ -18,6 +18,7 @@ PACKAGE = ROOT / "ringtree"
 FLOORS = [
     "command",
     "explain",
+    "prove",
     "labs",
     "doctor",
     "draw",
