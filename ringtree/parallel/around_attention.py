@@ -37,10 +37,10 @@ class Trade(torch.autograd.Function):
 
 
 def by_heads(attend, q, k, v, lengths, dist, group=None):
-    """Attention, each rank some heads at all positions of the group; attend(q, k, v) computes it.
+    """Return attention that each rank computes for some heads, at all positions of the group.
 
     q [batch, heads, tokens, width], k, v [batch, key heads, tokens, width]: all heads at this
-    rank's positions. lengths: how many positions each rank of the group has.
+    rank's positions. lengths: how many each rank of the group has. attend(q, k, v): computes it.
     """
     size = dist.get_world_size(group)
     for count, what in (q.shape[1], "heads"), (k.shape[1], "key heads"):
@@ -79,7 +79,10 @@ def padded(x, length):
 
 
 def with_all_keys(attend, q, k, v, lengths, dist, group=None):
-    """Attention of this rank's queries to all keys of the group; attend(q, k, v) computes it."""
+    """Return the attention of this rank's queries to all keys of the group.
+
+    Arguments as for `by_heads`. attend(q, k, v) gets the keys and values of all ranks, in order.
+    """
     return attend(q, *Gather.apply(torch.stack([k, v]), lengths, dist, group))
 
 
@@ -99,7 +102,7 @@ class Attention(nn.Module):
 
 
 def share(net, attend, held):
-    """Let the model work on this rank's positions alone. Returns it.
+    """Let the model work on this rank's positions alone, and return it.
 
     net: a GPT as in `model`. attend(q, k, v): attention over all ranks. held: [tokens] the
     positions of this rank, which the position embedding needs, and any rotary one.
@@ -111,7 +114,7 @@ def share(net, attend, held):
 
 
 def loss_of(net, tokens, held):
-    """This rank's part of the mean loss of all positions; the sum of the parts is the loss.
+    """Return this rank's part of the mean loss of all positions; the sum of the parts is the loss.
 
     tokens [rows, positions + 1], the same on every rank: a position's target may be elsewhere.
     """

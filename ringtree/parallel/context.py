@@ -75,6 +75,7 @@ class Cut:
 
 
 def slices(pieces):
+    """Yield each piece with its place on its rank."""
     end = 0
     for piece in pieces:
         end += len(piece)
@@ -82,7 +83,7 @@ def slices(pieces):
 
 
 def take_in(so_far, queries, keys, values, mask=None):
-    """The online softmax: what queries have seen so far, and these keys and values in addition.
+    """Return what queries have seen, with these keys and values in addition: the online softmax.
 
     so_far: Σ exp(score − top) · value [..., tokens, width], Σ exp(score − top) and top
     [..., tokens, 1]. Returns the same three. The highest score, top, may grow.
@@ -97,7 +98,7 @@ def take_in(so_far, queries, keys, values, mask=None):
 
 
 def give_back(queries, keys, values, gradient, norm, common, mask=None):
-    """The gradients of a block's queries, keys and values.
+    """Return the gradients of a block's queries, keys and values.
 
     gradient: of the result [..., tokens, width]; norm: log Σ exp(score), over all keys, and
     common: gradient · result, summed over the width [..., tokens, 1].
@@ -164,28 +165,28 @@ class Attend(torch.autograd.Function):
 
 
 def room(like, pieces):
-    """An empty tensor like this one, for the positions of these pieces. [..., tokens, width]"""
+    """Return an empty tensor like this one, for the positions of these pieces. [..., tokens, width]"""
     return like.new_empty(*like.shape[:-2], sum(map(len, pieces)), like.shape[-1])
 
 
 def attend(q, k, v, cut, mine, stops, move):
-    """Attention of q [batch, heads, tokens, width] to k, v [batch, key heads, keys, width]."""
+    """Return the attention of q [batch, heads, tokens, width] to k, v [batch, key heads, keys, width]."""
     groups, both = q.unflatten(1, (k.shape[1], -1)), torch.stack([k, v]).unsqueeze(3)
     return Attend.apply(groups, both, cut, mine, stops, move).flatten(1, 2)
 
 
 def attention(q, k, v, cut, dist, group=None):
-    """Ring attention. q [batch, heads, tokens, width], k, v [batch, key heads, tokens, width].
+    """Return the attention of this rank's queries to the keys of all ranks, by a ring.
 
-    All are of this rank's positions, cut.held(rank); so is the result. Gradients are whole: what
-    all ranks' queries make of a key's gradient has come home. In 16 bits it travels in 32.
+    q [batch, heads, tokens, width], k, v [batch, key heads, tokens, width], and the result: at the
+    positions cut.held(rank). Gradients are whole: a key's has come home, in 32 bits at least.
     """
     rank, size = (dist.get_rank(group), dist.get_world_size(group)) if cut.ring > 1 else (0, 1)
     if size != cut.ring:
         raise ValueError(f"a Cut for {cut.ring} ranks on a ring of {size}: give a Cut for {size}")
 
     def move(pairs):
-        """Each first tensor to the right, and from the left into each second: starts, and waits."""
+        """Send each first tensor right, receive each second from the left; return what waits."""
         batch = []
         for goes, comes in pairs:
             batch.append(dist.P2POp(dist.isend, goes, group=group, group_peer=(rank + 1) % size))
