@@ -162,6 +162,10 @@ WRONG = {
         ),
         "the sum of the norms": (MERGE.replace("return result, norm", "return result, one[1] + other[1]"), "its norm has"),
         "the result alone": (MERGE.replace("return result, norm", "return result"), "return two things"),
+        "a norm in a column": (
+            MERGE.replace("return result, norm", "return result, norm.unsqueeze(1)"),
+            r"its norm has the shape \(1, 1\)",
+        ),
         "in float32": (MERGE.replace("return result", "return result.float()"), "dtype"),
     },
     "positions": {
@@ -192,6 +196,15 @@ def positions(size, length):
         "one position is lost": (POSITIONS.replace("arange(length)", "arange(length - 1)"), "no rank holds position"),
         "one position too many": (POSITIONS.replace("arange(length)", "arange(length + 1)"), "there is no position"),
         "the middle twice": (POSITIONS.replace("parts[-1 - i]", "parts[i]"), "no rank holds position"),
+        "a shared border": (
+            """
+def positions(size, length):
+    parts = torch.arange(length).tensor_split(2 * size)
+    held = [[*parts[i].tolist(), *parts[-1 - i].tolist()] for i in range(size)]
+    return [[held[0][0], *held[0]], *held[1:]]
+""",
+            "position 0 is held twice",
+        ),
         "tensors in tensors": ("def positions(size, length):\n    return torch.arange(length)", "return a list with a list"),
         "equal parts alone": (
             """
@@ -226,6 +239,15 @@ def positions(size, length):
         "both ways": (MASK.replace("queries[:, None] >= keys", "queries[:, None] >= 0 * keys"), "which is after it"),
         "an empty mask": (MASK.replace(" if seen.any() else None", ""), "return None, so that the block is skipped"),
         "skips half-empty blocks": (MASK.replace("seen.any()", "seen.all()"), "it returned None, but"),
+        "a row for each key": (
+            """
+def mask(queries, keys, lengths):
+    document = torch.arange(len(lengths)).repeat_interleave(torch.tensor(lengths))
+    seen = (queries[:, None] >= keys) & (document[queries][:, None] == document[keys])
+    return None if not seen.any() else seen.T if len(queries) != len(keys) else seen
+""",
+            "has the shape",
+        ),
         "turned round": (MASK.replace("return seen", "return seen.T"), "shape|see"),
         "numbers": (MASK.replace("return seen", "return seen.float()"), "return a tensor of bools"),
     },

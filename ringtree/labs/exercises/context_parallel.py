@@ -49,10 +49,15 @@ MERGES = [  # queries, keys of the first block and of the second, added to all s
 ]
 
 
-def merge_questions():
-    for queries, first, second, low, high, says in MERGES:
+def merge_questions(merges=MERGES):
+    dice = torch.Generator().manual_seed(len(merges))
+
+    def numbers(*shape):
+        return 2 * torch.rand(shape, generator=dice, dtype=torch.float64) - 1
+
+    for queries, first, second, low, high, says in merges:
         blocks = [
-            (3 * fractions(queries, keys) + shift, fractions(keys, 2)) if keys else None
+            (3 * numbers(queries, keys) + shift, numbers(keys, 2)) if keys else None
             for keys, shift in ((first, low), (second, high))
         ]
         one, other = (_seen([block] if block else [], queries) for block in blocks)
@@ -151,6 +156,7 @@ MASKS = [  # lengths of the documents, positions of the queries and of the keys
     ([2, 2], [0, 1, 2, 3], [0, 1, 2, 3]),
     ([1, 3], [0, 3], [1, 2]),
     ([3, 3, 2], [1, 6], [0, 7]),
+    ([6], [2, 3, 4], [0, 5]),
     ([3, 3, 2], [2, 3], [2, 3]),
     ([8], [1, 6], [0, 7]),
     ([1, 1, 1, 1], [0, 1, 2, 3], [3, 2, 1, 0]),
