@@ -1,11 +1,11 @@
 """The names of `ringtree` that cells ask a reader to know, and what each of them does."""
 
 import ast
-import functools
 import importlib
 import inspect
 import itertools
 import pathlib
+import pkgutil
 import re
 
 # What notebooks call the things that they get from `ringtree.start` and `labs.open`, and rooms that a cell before may have imported.
@@ -39,7 +39,7 @@ def python_of(source):
 
 def what_it_does(module, name):
     """Return the first sentence of a docstring, on one line and fit for a table."""
-    found = functools.reduce(getattr, name.split("."), importlib.import_module(module))
+    found = pkgutil.resolve_name(f"{module}.{name}")  # imports the modules on the way that nobody has imported yet
     doc = inspect.getdoc(found) or ""
     if not callable(found) and doc == inspect.getdoc(type(found)):
         doc = below_assignment(module, name.rpartition(".")[2])

@@ -7,6 +7,8 @@
     counting         what a step holds and calls, also where it is torch's own
     pipeline         every rank has some of the layers, and batches pass through in micro-batches
     experts          many feed-forwards shared out over the ranks; each token travels to the few that a router picks
+    context          the sequence is cut: keys and values go round a ring of ranks
+    around_attention the same by heads or by a gather, and what a model needs whose sequence is cut
     uneven           data parallel where a step may leave a rank without rows
     checkpoint       what a training needs to go on after a rank was lost
 

@@ -130,7 +130,7 @@ with ringtree.start(3):
 def test_a_chapter_is_a_notebook_and_a_line(tree):
     follow(tree, "A collective")
     follow(tree, "A chapter")
-    notebook = next((tree / "notebooks").glob("26-*.ipynb"))
+    notebook = next((tree / "notebooks").glob("27-*.ipynb"))
     run(tree, "tools/normalise.py", "--execute", str(notebook))
     printed = [
         output["text"] for cell in nbformat.read(notebook, as_version=4).cells for output in cell.outputs if "text" in output
@@ -138,7 +138,7 @@ def test_a_chapter_is_a_notebook_and_a_line(tree):
     assert printed == ["".join(f"[rank {rank}] {total}\n" for rank, total in enumerate((1.0, 3.0, 6.0, 10.0))), "7\n"]
     parts = yaml.safe_load((tree / "_toc.yml").read_text())["parts"]
     chapters = [entry["file"] for part in parts for entry in part["chapters"]]
-    assert chapters[chapters.index("notebooks/25-when-training-hangs") + 1] == "notebooks/26-scan"
+    assert chapters[chapters.index("notebooks/26-context-parallel") + 1] == "notebooks/27-scan"
 
 
 def test_a_lab_is_a_module_and_a_notebook(tree):

@@ -1,4 +1,5 @@
 from ringtree.simulated.sketches import (
+    context as context,
     data_parallel as data_parallel,
     experts as experts,
     pipeline as pipeline,
