@@ -437,19 +437,17 @@ def test_a_notebook_that_nobody_here_has_run_brings_no_rich_results_and_is_not_s
     """JupyterLab shows some of them as trusted: see tests/labs/test_somebody_elses_notebook.py."""
     victim, attacker, theirs, known = pair
     contents = f"{victim.url}/api/contents"
-    for way, notebook in foreign.on_second_opening().items():
+    for way, notebook in foreign.stored().items():
         victim.write("again.ipynb", json.dumps(notebook))
         for _ in range(2):
             told = requests.get(f"{contents}/again.ipynb", headers=victim.headers(), timeout=60).json()
-            (cell,) = told["content"]["cells"]
+            *_, cell = told["content"]["cells"]
             assert cell["metadata"]["trusted"] is False, way
             for each in cell["metadata"].get("user_expressions", []):
                 assert each["result"]["data"] == {"text/plain": "the result"}
             saved = requests.put(f"{contents}/again.ipynb", headers=victim.headers(), json=told, timeout=60)
             assert saved.status_code == 200, saved.text
-    plain = json.dumps(
-        foreign.on_second_opening()[way] | {"cells": [new_code_cell("1", outputs=[new_output("stream", text="1")])]}
-    )
+    plain = json.dumps(foreign.stored()[way] | {"cells": [new_code_cell("1", outputs=[new_output("stream", text="1")])]})
     victim.write("again.ipynb", plain)
     told = requests.get(f"{contents}/again.ipynb", headers=victim.headers(), timeout=60).json()
     requests.put(f"{contents}/again.ipynb", headers=victim.headers(), json=told, timeout=60)
