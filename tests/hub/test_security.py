@@ -668,11 +668,11 @@ def test_a_learner_keeps_so_many_tokens_with_short_notes(hub, everyone):
     hub.admin.stop(learner.name)
 
 
-def test_log_ins_at_a_server_leave_so_many_tokens(hub, everyone):
+def test_log_ins_at_a_server_leave_so_many_tokens(hub, learners):
     """Each makes one in the hub's database, and whoever has a server knows the secret by which it asks for them."""
     from bounds import TOKENS
 
-    learner = everyone(3)
+    learner = learners(3)
     learner.start(gpus=0)
     with learner.kernel() as run:
         names = ("JUPYTERHUB_CLIENT_ID", "JUPYTERHUB_API_TOKEN", "JUPYTERHUB_OAUTH_CALLBACK_URL")
@@ -694,7 +694,6 @@ def test_log_ins_at_a_server_leave_so_many_tokens(hub, everyone):
         requests.get(f"{hub.address}/hub/api/user", headers={"Authorization": f"token {each}"}, timeout=30) for each in made
     ]
     assert [each.status_code for each in asked] == [403] * 5 + [200] * TOKENS
-    hub.admin.stop(learner.name)
 
 
 # ---------------------------------------------------------------- what root runs
