@@ -75,7 +75,9 @@ def test_what_cannot_be_set_aside_is_said(tmp_path, monkeypatch, shared, sharing
     gpus = ["/dev/nvidia0", "/dev/nvidia1"]
     monkeypatch.setattr(install, "SLURM", tmp_path)
     monkeypatch.setattr(machine, "find_gpus", lambda: gpus)
-    monkeypatch.setattr(install.subprocess, "run", lambda *_, **__: types.SimpleNamespace(stdout=jobs))
+    # Not the function of the module itself: the thread of sampling.py calls it too.
+    slurm = types.SimpleNamespace(run=lambda *_, **__: types.SimpleNamespace(stdout=jobs))
+    monkeypatch.setattr(install, "subprocess", slurm)
     machine.fill(tmp_path, **LOOKED_UP, address="127.0.1.1", gpus=gpus, sharers=4, hours=1, **REST)
     found = install.cannot_set_aside(shared, sharing)
     assert found is None if told is None else told in found

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import people
@@ -289,24 +288,17 @@ def test_what_lies_in_place_of_a_servers_log_and_socket_keeps_no_server_from_sta
 
 
 def test_a_folder_that_a_learner_lays_holds_up_nobody_else(hub, learners):
-    """The hub does one thing at a time: while root removed these files, nobody else was answered."""
+    """The hub does one thing at a time: while it removed 300,000 files of a learner's, nobody was answered for 14 seconds."""
     learner = learners(1)
-    folder, longest = hub.folder / "run" / learner.name, 0.0
+    folder = hub.folder / "run" / learner.name
     learner.start(gpus=0)
     hub.admin.stop(learner.name)
-    lay = f"cd {folder} && rm -rf server.sock && mkdir server.sock && cd server.sock && seq 150000 | xargs touch"
+    lay = f"cd {folder} && rm -rf server.sock && mkdir server.sock && cd server.sock && seq 1000 | xargs touch"
     assert learner.as_user("sh", "-c", lay).returncode == 0
-    with ThreadPoolExecutor(1) as aside:
-        started = aside.submit(learner.start, gpus=0)
-        while not started.done():
-            begun = time.monotonic()
-            requests.get(f"{hub.address}/hub/api/", timeout=60)
-            longest = max(longest, time.monotonic() - begun)
-            time.sleep(0.05)
-        started.result()
-    assert longest < 2.5, longest
-    hub.admin.stop(learner.name)
-    learner.as_user("sh", "-c", f"rm -rf {folder}/server.sock.*")
+    learner.start(gpus=0)
+    aside = max(folder.glob("server.sock.*"))
+    assert len(list(aside.iterdir())) == 1000, "moved away as it was: that takes as long however much is in it"
+    assert learner.as_user("rm", "-r", aside).returncode == 0, "it is still the learner's"
 
 
 PRINTS = """
