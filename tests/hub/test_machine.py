@@ -152,14 +152,15 @@ def answers():
 
 def test_what_does_not_answer_yet_is_said_and_where_to_look(monkeypatch, answers):
     told = types.SimpleNamespace(stdout="", stderr="slurm_load_partitions: Unable to contact slurm controller")
-    monkeypatch.setattr(install.subprocess, "run", lambda *_, **__: told)
+    monkeypatch.setattr(install, "subprocess", types.SimpleNamespace(run=lambda *_, **__: told))
     assert re.match("Slurm has no node ready .*Unable to contact.*: see /var/log/slurm", install.not_yet(answers, 0))
     told.stdout = "down"
     assert install.not_yet(answers, 0).startswith("Slurm has no node ready")
     told.stdout = "mixed none"
     assert install.not_yet(answers, 0) is None
     asked = []
-    monkeypatch.setattr(install.subprocess, "run", lambda command, **_: asked.append(command) or told)
+    slurm = types.SimpleNamespace(run=lambda command, **_: asked.append(command) or told)
+    monkeypatch.setattr(install, "subprocess", slurm)
     reasons = {"gres/gpu count reported lower than configured (0 < 4)": True, "Low RealMemory": True, "by hand": False}
     for reason, opens in reasons.items():
         told.stdout = f"drained {reason}"
