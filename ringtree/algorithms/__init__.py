@@ -1,5 +1,5 @@
-"""Every collective as short rank programs: one collective a file (the all-reduce has four), and
-each file can be read, or copied into a training script, alone.
+"""Every collective as short rank programs: one collective a file (the all-reduce has four, the
+all-gather and the reduce-scatter two), and each file can be read, or copied into a training script, alone.
 
     from ringtree.algorithms import ring_all_reduce
     ring_all_reduce(tensor, dist)       # dist: torch.distributed, or what speaks like it
@@ -18,6 +18,12 @@ try:
         multi_ring_all_gather,
         recursive_doubling_all_gather,
         ring_all_gather,
+    )
+    from ringtree.algorithms.all_gather_over_nodes import (
+        node_leaders_all_gather,
+        sliced_two_level_direct_all_gather,
+        two_level_bruck_all_gather,
+        two_level_direct_all_gather,
     )
     from ringtree.algorithms.all_reduce import (
         bruck_all_reduce,
@@ -86,6 +92,12 @@ try:
         recursive_halving_reduce_scatter,
         ring_reduce_scatter,
     )
+    from ringtree.algorithms.reduce_scatter_over_nodes import (
+        node_leaders_reduce_scatter,
+        sliced_two_level_direct_reduce_scatter,
+        two_level_bruck_reduce_scatter,
+        two_level_direct_reduce_scatter,
+    )
     from ringtree.algorithms.scatter import (
         direct_scatter,
         flat_scatter,
@@ -128,6 +140,8 @@ __all__ = [
     "multi_ring_reduce_scatter",
     "multi_tree_all_reduce",
     "node_leader_all_reduce",
+    "node_leaders_all_gather",
+    "node_leaders_reduce_scatter",
     "one_shot_all_reduce",
     "pairwise_all_to_all",
     "rabenseifner_all_reduce",
@@ -143,7 +157,13 @@ __all__ = [
     "sliced_bruck_all_reduce",
     "sliced_halving_all_reduce",
     "sliced_ring_all_reduce",
+    "sliced_two_level_direct_all_gather",
+    "sliced_two_level_direct_reduce_scatter",
     "sliced_two_level_two_shot_all_reduce",
+    "two_level_bruck_all_gather",
+    "two_level_bruck_reduce_scatter",
+    "two_level_direct_all_gather",
+    "two_level_direct_reduce_scatter",
     "two_level_doubling_all_reduce",
     "two_level_halving_all_reduce",
     "two_level_one_shot_all_reduce",

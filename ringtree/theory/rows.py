@@ -5,7 +5,7 @@ from __future__ import annotations
 from ringtree import algorithms as A
 from ringtree.theory import forms as F
 from ringtree.theory import schedules as S
-from ringtree.theory.algorithm import CHUNKS, LATENCY, Algorithm
+from ringtree.theory.algorithm import CHUNKS, LATENCY, SLICES, Algorithm
 from ringtree.theory.schedules import lg
 
 ROWS = [
@@ -250,6 +250,45 @@ ROWS = [
         "hu2025demystifying",
     ),
     Algorithm(
+        "all_gather",
+        A.two_level_direct_all_gather,
+        lambda p, n, i, o: S.two_levels_of_shards(p, n, i, o, S.direct_of_parts),
+        "α + (N−2)g + (N−1)/N·n/r·β between + α + (r−2)g + (r−1)/r·nβ inside",
+        F.on_two_levels(F.direct_form(1, F.part)),
+        F.p_divides_n,
+        "alexandrov1995loggp",
+    ),
+    Algorithm(
+        "all_gather",
+        A.sliced_two_level_direct_all_gather,
+        S.sliced_two_levels_of_shards,
+        "between the longer of the two levels' (r−1)/r·nβ and (N−1)/N·n/r·β, and their sum",
+        None,
+        F.always,
+        "alexandrov1995loggp",
+        stepwise=False,
+        grid={"slices": (1, *SLICES["slices"])},
+    ),
+    Algorithm(
+        "all_gather",
+        A.two_level_bruck_all_gather,
+        lambda p, n, i, o: S.two_levels_of_shards(p, n, i, o, S.bruck_of_parts),
+        "⌈lg N⌉α + (N−1)/N·n/r·β between + ⌈lg r⌉α + (r−1)/r·nβ inside",
+        F.on_two_levels(F.form_of(F.doublings, F.part)),
+        F.p_divides_n,
+        "bruck1997",
+    ),
+    Algorithm(
+        "all_gather",
+        A.node_leaders_all_gather,
+        S.node_leaders_of_shards,
+        "≈ 2(α + (r−2)g) + (r−1)(n/p + n/N)β inside + α + n/N·β between, where N ≤ r + 1",
+        None,
+        F.always,
+        "mpich2026smp",
+        stepwise=False,
+    ),
+    Algorithm(
         "reduce_scatter",
         A.ring_reduce_scatter,
         lambda p, n, i, o: S.ring([range(p)], [S.cut(n, p, i)], -1, True),
@@ -294,6 +333,45 @@ ROWS = [
         None,
         F.always,
         "hu2025demystifying",
+    ),
+    Algorithm(
+        "reduce_scatter",
+        A.two_level_direct_reduce_scatter,
+        lambda p, n, i, o: S.two_levels_of_shards(p, n, i, o, S.direct_of_parts, True),
+        "α + (r−2)g + (r−1)/r·n(β + γ) inside + α + (N−2)g + (N−1)/N·n/r·(β + γ) between",
+        F.on_two_levels(F.direct_form(1, F.part, F.part)),
+        F.p_divides_n,
+        "alexandrov1995loggp",
+    ),
+    Algorithm(
+        "reduce_scatter",
+        A.sliced_two_level_direct_reduce_scatter,
+        lambda p, n, i, o: S.sliced_two_levels_of_shards(p, n, i, o, True),
+        "between the longer of the two levels' (r−1)/r·nβ and (N−1)/N·n/r·β, and their sum",
+        None,
+        F.always,
+        "alexandrov1995loggp",
+        stepwise=False,
+        grid={"slices": (1, *SLICES["slices"])},
+    ),
+    Algorithm(
+        "reduce_scatter",
+        A.two_level_bruck_reduce_scatter,
+        lambda p, n, i, o: S.two_levels_of_shards(p, n, i, o, S.bruck_of_parts, True),
+        "⌈lg r⌉α + (r−1)/r·n(β + γ) inside + ⌈lg N⌉α + (N−1)/N·n/r·(β + γ) between",
+        F.on_two_levels(F.form_of(F.doublings, F.part, F.part)),
+        F.p_divides_n,
+        "bruck1997",
+    ),
+    Algorithm(
+        "reduce_scatter",
+        A.node_leaders_reduce_scatter,
+        lambda p, n, i, o: S.node_leaders_of_shards(p, n, i, o, True),
+        "≈ 2(α + (r−2)g) + (r−1)(n/p + n/N)(β + γ) inside + α + n/N·(β + γ) between, where N ≤ r + 1",
+        None,
+        F.always,
+        "mpich2026smp",
+        stepwise=False,
     ),
     Algorithm(
         "all_to_all",

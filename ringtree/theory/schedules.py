@@ -8,7 +8,7 @@ and what these steps give are two answers to one question, and tests hold them e
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import accumulate
+from itertools import accumulate, permutations
 
 
 def lg(size):
@@ -285,6 +285,72 @@ def multi_ring_of_shards(p, n, itemsize, options, ahead=0, reduces=False):
     rings = rings_through_nodes(p, options["ranks_per_node"])
     parts = [cut(shard, len(rings), itemsize) for shard in cut(n, p, itemsize)]
     yield from ring(rings, [[parts[rank][c] for rank in each] for c, each in enumerate(rings)], ahead, reduces)
+
+
+def nodes_and_rails(p, r):
+    """The ranks of every node, and of every rail: those at one place in all nodes."""
+    return [range(first, first + r) for first in range(0, p, r)], [range(place, p, r) for place in range(r)]
+
+
+def bruck_of_parts(lengths, backwards):
+    """Bruck's all-gather of parts of these bytes, or backwards his reduce-scatter, by places."""
+    size, twice = len(lengths), lengths * 2
+    for distance in reversed(distances(size)) if backwards else distances(size):
+        count, at = min(distance, size - distance), distance if backwards else 0
+        yield (
+            [
+                (place, (place + (distance if backwards else -distance)) % size, sum(twice[place + at : place + at + count]))
+                for place in range(size)
+            ],
+            backwards,
+        )
+
+
+def direct_of_parts(lengths, backwards):
+    """Each with all others at once: an all-gather of parts of these bytes, or backwards a reduce-scatter."""
+    yield from to_all(range(len(lengths)), lambda src, dst: lengths[dst if backwards else src], backwards)
+
+
+def two_levels_of_shards(p, n, itemsize, options, of_parts, reduces=False):
+    """An all-gather of shards on the rails and then of what the places have inside the nodes; backwards a reduce-scatter."""
+    r, shards = options["ranks_per_node"], cut(n, p, itemsize)
+    nodes, rails = nodes_and_rails(p, r)
+    columns = [sum(shards[place::r]) for place in range(r)]
+    between = side_by_side(rails, [of_parts(shards[place::r], reduces) for place in range(r)])
+    inside = side_by_side(nodes, [of_parts(columns, reduces) for _ in nodes])
+    for level in (inside, between) if reduces else (between, inside):
+        yield from level
+
+
+def sliced_two_levels_of_shards(p, n, itemsize, options, reduces=False):
+    """What every slice sends between nodes, and inside them; in which order, a schedule does not say."""
+    r, shards = options["ranks_per_node"], cut(n, p, itemsize)
+    nodes, rails = nodes_and_rails(p, r)
+    for i in range(options["slices"]):
+        pieces = [cut(shard, options["slices"], itemsize)[i] for shard in shards]
+        rounds = [direct_of_parts(pieces[place::r], reduces) for place in range(r)]
+        yield from side_by_side(rails, rounds)
+        for ours, theirs in permutations(nodes, 2):  # inside ours, what has come from theirs or goes there
+            yield from side_by_side([ours], [direct_of_parts([pieces[rank] for rank in theirs], reduces)])
+    yield from side_by_side(nodes, [direct_of_parts([shards[rank] for rank in ranks], reduces) for ranks in nodes])
+
+
+def node_leaders_of_shards(p, n, itemsize, options, reduces=False):
+    """Blocks between nodes, each by the rank that leads there, and inside nodes: in which order, a schedule does not say."""
+    r, shards = options["ranks_per_node"], cut(n, p, itemsize)
+    nodes, _ = nodes_and_rails(p, r)
+    blocks = [sum(shards[rank] for rank in ranks) for ranks in nodes]
+    yield from side_by_side(nodes, [direct_of_parts([shards[rank] for rank in ranks], reduces) for ranks in nodes])
+    for away in range(1, len(nodes)):
+        place = (away - 1) % r
+        for node, ranks in enumerate(nodes):
+            goal, source = ((node + far) % len(nodes) for far in (away, -away))
+            leader, others = ranks[place], [rank for rank in ranks if rank != ranks[place]]
+            yield [(leader, nodes[goal][place], blocks[goal if reduces else node])], reduces
+            if reduces:
+                yield [(other, leader, blocks[goal]) for other in others], True
+            else:
+                yield [(leader, other, blocks[source]) for other in others], False
 
 
 def pairwise_all_to_all(p, n, itemsize, options):
