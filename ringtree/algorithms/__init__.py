@@ -1,5 +1,5 @@
 """Every collective as short rank programs: one collective a file (the all-reduce has four, the
-all-gather and the reduce-scatter two), and each file can be read, or copied into a training script, alone.
+all-gather, the reduce-scatter and the all-to-all two), and each file can be read, or copied into a training script, alone.
 
     from ringtree.algorithms import ring_all_reduce
     ring_all_reduce(tensor, dist)       # dist: torch.distributed, or what speaks like it
@@ -58,6 +58,10 @@ try:
         bruck_all_to_all,
         direct_all_to_all,
         pairwise_all_to_all,
+    )
+    from ringtree.algorithms.all_to_all_over_nodes import (
+        node_leaders_all_to_all,
+        two_level_direct_all_to_all,
     )
     from ringtree.algorithms.barrier import (
         dissemination_barrier,
@@ -141,6 +145,7 @@ __all__ = [
     "multi_tree_all_reduce",
     "node_leader_all_reduce",
     "node_leaders_all_gather",
+    "node_leaders_all_to_all",
     "node_leaders_reduce_scatter",
     "one_shot_all_reduce",
     "pairwise_all_to_all",
@@ -163,6 +168,7 @@ __all__ = [
     "two_level_bruck_all_gather",
     "two_level_bruck_reduce_scatter",
     "two_level_direct_all_gather",
+    "two_level_direct_all_to_all",
     "two_level_direct_reduce_scatter",
     "two_level_doubling_all_reduce",
     "two_level_halving_all_reduce",

@@ -364,6 +364,46 @@ def direct_all_to_all(p, n, itemsize, options):
     yield from to_all(range(p), lambda src, dst: blocks[dst])
 
 
+def two_level_direct_all_to_all(p, n, itemsize, options):
+    r, blocks = options["ranks_per_node"], cut(n, p, itemsize)
+    nodes, rails = nodes_and_rails(p, r)
+    columns = [sum(blocks[place::r]) for place in range(r)]
+    yield from side_by_side(nodes, [to_all(range(r), lambda src, dst: columns[dst]) for _ in nodes])
+    yield from side_by_side(rails, [to_all(range(p // r), rail_lengths(blocks[place::r], r)) for place in range(r)])
+
+
+def rail_lengths(blocks, ranks):
+    """What goes to a rank of a rail: one block from each of so many ranks of the sender's node."""
+    return lambda src, dst: ranks * blocks[dst]
+
+
+def node_leaders_all_to_all(p, n, itemsize, options):
+    r, blocks = options["ranks_per_node"], cut(n, p, itemsize)
+    nodes, _ = nodes_and_rails(p, r)
+    of_node = [sum(blocks[rank] for rank in ranks) for ranks in nodes]
+    far = [range(place + 1, len(nodes), r) for place in range(r)]  # how far away the nodes of each leader are
+
+    def to_leader(node):
+        led = [sum(of_node[(node + away) % len(nodes)] for away in aways) for aways in far]
+        return to_all(range(r), lambda src, dst: blocks[node * r + dst] + led[dst])
+
+    def from_leader(node):
+        ((messages, reduces),) = to_all(range(r), lambda src, dst: r * len(far[src]) * blocks[node * r + dst])
+        yield [message for message in messages if far[message[0]]], reduces
+
+    yield from side_by_side(nodes, [to_leader(node) for node in range(len(nodes))])
+    yield (
+        [
+            (ranks[place], nodes[goal][place], r * of_node[goal])
+            for node, ranks in enumerate(nodes)
+            for place, aways in enumerate(far)
+            for goal in ((node + away) % len(nodes) for away in aways)
+        ],
+        False,
+    )
+    yield from side_by_side(nodes, [from_leader(node) for node in range(len(nodes))])
+
+
 def bruck_all_to_all(p, n, itemsize, options):
     blocks = cut(n, p, itemsize)
     for distance in distances(p):
