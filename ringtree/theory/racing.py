@@ -17,7 +17,7 @@ from ringtree.given import a, number, optional, several, takes, whole
 from ringtree.simulated.dist import THROUGH_EACH_CARD
 from ringtree.theory.costs import is_laid, is_run, seconds_of
 from ringtree.theory.table import ALGORITHMS
-from ringtree.units import binary_text, percent_text, seconds_text
+from ringtree.units import binary_text, count_text, percent_text, seconds_text
 
 __all__ = ["Race", "race"]
 
@@ -201,4 +201,5 @@ def _times(row, ranks, sizes, machine, gamma, itemsize):
 
 def _named(name, options):
     """As `chain_broadcast, 16 chunks`; what is no plural is said as `greedy_reduce, latency 8`."""
-    return name + "".join(f", {value} {key}" if key.endswith("s") else f", {key} {value}" for key, value in options.items())
+    said = [count_text(value, key[:-1]) if key.endswith("s") else f"{key} {value}" for key, value in options.items()]
+    return ", ".join([name, *said])
