@@ -1,5 +1,5 @@
-"""Every collective as short rank programs: one collective a file (the all-reduce has four, the
-all-gather, the reduce-scatter and the all-to-all two), and each file can be read, or copied into a training script, alone.
+"""Every collective as short rank programs: one collective a file (those over nodes have
+another, and the all-reduce has four), and each file can be read, or copied into a training script, alone.
 
     from ringtree.algorithms import ring_all_reduce
     ring_all_reduce(tensor, dist)       # dist: torch.distributed, or what speaks like it
@@ -80,6 +80,10 @@ try:
         flat_gather,
         mst_gather,
     )
+    from ringtree.algorithms.gather_over_nodes import (
+        node_leader_gather,
+        two_level_direct_gather,
+    )
     from ringtree.algorithms.reduce import (
         bruck_reduce,
         chain_reduce,
@@ -106,6 +110,10 @@ try:
         direct_scatter,
         flat_scatter,
         mst_scatter,
+    )
+    from ringtree.algorithms.scatter_over_nodes import (
+        node_leader_scatter,
+        two_level_direct_scatter,
     )
 except ModuleNotFoundError as error:
     raise late.missing(__name__, error) from error
@@ -144,6 +152,8 @@ __all__ = [
     "multi_ring_reduce_scatter",
     "multi_tree_all_reduce",
     "node_leader_all_reduce",
+    "node_leader_gather",
+    "node_leader_scatter",
     "node_leaders_all_gather",
     "node_leaders_all_to_all",
     "node_leaders_reduce_scatter",
@@ -169,7 +179,9 @@ __all__ = [
     "two_level_bruck_reduce_scatter",
     "two_level_direct_all_gather",
     "two_level_direct_all_to_all",
+    "two_level_direct_gather",
     "two_level_direct_reduce_scatter",
+    "two_level_direct_scatter",
     "two_level_doubling_all_reduce",
     "two_level_halving_all_reduce",
     "two_level_one_shot_all_reduce",

@@ -135,6 +135,13 @@ def on_two_levels(each):
     return two_level_form(each, each)
 
 
+def node_leader_form(p, n, machine, gamma, options):
+    """A scatter, or a gather: whole nodes' shards between nodes, and the shards of one inside."""
+    r, (inside, between) = options["ranks_per_node"], links(machine)
+    direct = direct_form(1, part)
+    return direct(p // r, n, between, gamma, options) + direct(r, n * r / p, inside, gamma, options)
+
+
 def leader_form(p, n, machine, gamma, options):
     r, (inside, between) = options["ranks_per_node"], links(machine)
     return lg(r) * (2 * inside.time(n) + n * gamma) + lg(p // r) * (between.time(n) + n * gamma)

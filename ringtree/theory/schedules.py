@@ -353,6 +353,37 @@ def node_leaders_of_shards(p, n, itemsize, options, reduces=False):
                 yield [(leader, other, blocks[source]) for other in others], False
 
 
+def after(ranks, rank):
+    """The others of `ranks`, the next one first."""
+    at = ranks.index(rank)
+    return [*ranks[at + 1 :], *ranks[:at]]
+
+
+def turned(steps, inwards):
+    """The steps of a scatter, or backwards those of a gather."""
+    for messages in reversed(steps) if inwards else steps:
+        yield [(dst, src, nbytes) if inwards else (src, dst, nbytes) for src, dst, nbytes in messages], False
+
+
+def two_level_scatter(p, n, itemsize, options, inwards=False):
+    r, root, shards = options["ranks_per_node"], options["root"], cut(n, p, itemsize)
+    nodes, rails = nodes_and_rails(p, r)
+    home = nodes[root // r]
+    inside = [(root, other, sum(shards[other % r :: r])) for other in after(home, root)]
+    between = [(rank, other, shards[other]) for rank in home for other in after(rails[rank % r], rank)]
+    yield from turned([inside, between], inwards)
+
+
+def node_leader_scatter(p, n, itemsize, options, inwards=False):
+    r, root, shards = options["ranks_per_node"], options["root"], cut(n, p, itemsize)
+    nodes, rails = nodes_and_rails(p, r)
+    leaders = after(rails[root % r], root)
+    from_root = [(root, leader, sum(shards[rank] for rank in nodes[leader // r])) for leader in leaders]
+    from_root += [(root, other, shards[other]) for other in after(nodes[root // r], root)]
+    inside = [(leader, other, shards[other]) for leader in leaders for other in after(nodes[leader // r], leader)]
+    yield from turned([from_root, inside], inwards)
+
+
 def pairwise_all_to_all(p, n, itemsize, options):
     blocks = cut(n, p, itemsize)
     for step in range(1, p):
