@@ -75,6 +75,11 @@ try:
         scatter_all_gather_broadcast,
         scatter_bruck_broadcast,
     )
+    from ringtree.algorithms.broadcast_over_nodes import (
+        node_leaders_broadcast,
+        two_level_chain_broadcast,
+        two_level_scatter_all_gather_broadcast,
+    )
     from ringtree.algorithms.gather import (
         direct_gather,
         flat_gather,
@@ -92,6 +97,11 @@ try:
         greedy_reduce,
         mst_reduce,
         rabenseifner_reduce,
+    )
+    from ringtree.algorithms.reduce_over_nodes import (
+        node_leaders_reduce,
+        two_level_chain_reduce,
+        two_level_reduce_scatter_gather_reduce,
     )
     from ringtree.algorithms.reduce_scatter import (
         bruck_reduce_scatter,
@@ -156,6 +166,8 @@ __all__ = [
     "node_leader_scatter",
     "node_leaders_all_gather",
     "node_leaders_all_to_all",
+    "node_leaders_broadcast",
+    "node_leaders_reduce",
     "node_leaders_reduce_scatter",
     "one_shot_all_reduce",
     "pairwise_all_to_all",
@@ -177,6 +189,8 @@ __all__ = [
     "sliced_two_level_two_shot_all_reduce",
     "two_level_bruck_all_gather",
     "two_level_bruck_reduce_scatter",
+    "two_level_chain_broadcast",
+    "two_level_chain_reduce",
     "two_level_direct_all_gather",
     "two_level_direct_all_to_all",
     "two_level_direct_gather",
@@ -185,6 +199,8 @@ __all__ = [
     "two_level_doubling_all_reduce",
     "two_level_halving_all_reduce",
     "two_level_one_shot_all_reduce",
+    "two_level_reduce_scatter_gather_reduce",
+    "two_level_scatter_all_gather_broadcast",
     "two_level_two_shot_all_reduce",
     "two_shot_all_reduce",
     "two_trees_all_reduce",

@@ -8,6 +8,8 @@ from ringtree.theory import schedules as S
 from ringtree.theory.algorithm import CHUNKS, LATENCY, SLICES, Algorithm
 from ringtree.theory.schedules import lg
 
+TWO_LEVEL_CHUNKS = {"chunks": CHUNKS["chunks"][:7]}  # each of them is a message to every rank of a node
+
 ROWS = [
     Algorithm(
         "broadcast",
@@ -80,6 +82,36 @@ ROWS = [
         laid=True,
     ),
     Algorithm(
+        "broadcast",
+        A.node_leaders_broadcast,
+        S.node_leaders_broadcast,
+        "2(α + (r−2)g + (r−1)nβ) inside + α + nβ between, where N = r + 1",
+        None,
+        F.always,
+        "mpich2026smp",
+    ),
+    Algorithm(
+        "broadcast",
+        A.two_level_chain_broadcast,
+        S.two_level_chain_broadcast,
+        "between the longer of the two levels' (r−1)/r·nβ and n/r·β, and their sum, with chunks",
+        None,
+        F.always,
+        "chan2007",
+        stepwise=False,
+        grid=TWO_LEVEL_CHUNKS,
+    ),
+    Algorithm(
+        "broadcast",
+        A.two_level_scatter_all_gather_broadcast,
+        S.two_level_scatter_all_gather_broadcast,
+        "≈ 2α inside + 2α + 2(N−1)/N·n/r·β between, and a part of 2(r−1)/r·nβ inside",
+        None,
+        F.always,
+        "chan2007",
+        stepwise=False,
+    ),
+    Algorithm(
         "reduce",
         A.flat_reduce,
         lambda p, n, i, o: S.one_by_one(p, o["root"], lambda other: n, True, True),
@@ -148,6 +180,36 @@ ROWS = [
         "karp1993",
         stepwise=False,
         grid=LATENCY,
+    ),
+    Algorithm(
+        "reduce",
+        A.node_leaders_reduce,
+        lambda p, n, i, o: S.backwards(S.node_leaders_broadcast(p, n, i, o)),
+        "2(α + (r−2)g + (r−1)n(β + γ)) inside + α + n(β + γ) between, where N = r + 1",
+        None,
+        F.always,
+        "mpich2026smp",
+    ),
+    Algorithm(
+        "reduce",
+        A.two_level_chain_reduce,
+        lambda p, n, i, o: S.backwards(S.two_level_chain_broadcast(p, n, i, o)),
+        "between the longer of the two levels' (r−1)/r·n(β + γ) and n/r·(β + γ), and their sum, with chunks",
+        None,
+        F.always,
+        "chan2007",
+        stepwise=False,
+        grid=TWO_LEVEL_CHUNKS,
+    ),
+    Algorithm(
+        "reduce",
+        A.two_level_reduce_scatter_gather_reduce,
+        S.two_level_reduce_scatter_gather_reduce,
+        "≈ 2α inside + 2α + 2(N−1)/N·n/r·β between, and a part of 2(r−1)/r·nβ inside, with (p−1)/p·nγ",
+        None,
+        F.always,
+        "thakur2005",
+        stepwise=False,
     ),
     Algorithm(
         "scatter",

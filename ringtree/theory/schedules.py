@@ -8,7 +8,7 @@ and what these steps give are two answers to one question, and tests hold them e
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import accumulate, permutations
+from itertools import accumulate, pairwise, permutations
 
 
 def lg(size):
@@ -382,6 +382,48 @@ def node_leader_scatter(p, n, itemsize, options, inwards=False):
     from_root += [(root, other, shards[other]) for other in after(nodes[root // r], root)]
     inside = [(leader, other, shards[other]) for leader in leaders for other in after(nodes[leader // r], leader)]
     yield from turned([from_root, inside], inwards)
+
+
+def backwards(steps):
+    """The steps of a broadcast run backwards: a reduce."""
+    for messages, _ in reversed(list(steps)):
+        yield [(dst, src, nbytes) for src, dst, nbytes in messages], True
+
+
+def node_leaders_broadcast(p, n, itemsize, options):
+    r, root = options["ranks_per_node"], options["root"]
+    nodes, rails = nodes_and_rails(p, r)
+    home = nodes[root // r]
+    leaders = {rank: after(rails[rank % r], rank)[(rank - root) % r :: r] for rank in home}
+    sent = {rank: [(rank, leader, n) for leader in led] for rank, led in leaders.items()}
+    yield [*((root, other, n) for other in after(home, root)), *sent.pop(root)], False
+    yield [message for messages in sent.values() for message in messages], False
+    passed_on = [after(nodes[leader // r], leader) for led in leaders.values() for leader in led]
+    firsts = [leader for led in leaders.values() for leader in led]
+    yield [(leader, other, n) for leader, others in zip(firsts, passed_on) for other in others], False
+
+
+def two_level_chain_broadcast(p, n, itemsize, options):
+    """What every rank sends: in which order their messages move, a schedule does not say."""
+    r, root, chunks = options["ranks_per_node"], options["root"], options["chunks"]
+    nodes, rails = nodes_and_rails(p, r)
+    parts = [cut(part, chunks, itemsize) for part in cut(n, r, itemsize)]
+    for i in range(chunks):
+        yield [(root, other, parts[other % r][i]) for other in after(nodes[root // r], root)], False
+        for place, rail in enumerate(rails):
+            chain = [rail[root // r], *after(rail, rail[root // r])]
+            yield [(src, dst, parts[place][i]) for src, dst in pairwise(chain)], False
+        yield [(src, dst, parts[src % r][i]) for node in nodes for src, dst in permutations(node, 2) if dst != root], False
+
+
+def two_level_scatter_all_gather_broadcast(p, n, itemsize, options):
+    yield from two_level_scatter(p, n, itemsize, options)
+    yield from sliced_two_levels_of_shards(p, n, itemsize, {**options, "slices": 1})
+
+
+def two_level_reduce_scatter_gather_reduce(p, n, itemsize, options):
+    yield from sliced_two_levels_of_shards(p, n, itemsize, {**options, "slices": 1}, True)
+    yield from two_level_scatter(p, n, itemsize, options, True)
 
 
 def pairwise_all_to_all(p, n, itemsize, options):
