@@ -8,7 +8,7 @@ from ringtree.theory import schedules as S
 from ringtree.theory.algorithm import CHUNKS, LATENCY, SLICES, Algorithm
 from ringtree.theory.schedules import lg
 
-TWO_LEVEL_CHUNKS = {"chunks": CHUNKS["chunks"][:7]}  # each of them is a message to every rank of a node
+TWO_LEVEL_CHUNKS = {"chunks": CHUNKS["chunks"][:6]}  # each of them is a message to every rank of a node
 
 ROWS = [
     Algorithm(
