@@ -80,7 +80,7 @@ def test_in_a_scatter_every_card_of_the_roots_node_sends_its_share():
 
 def test_a_machine_of_one_node_has_no_levels():
     run = race("all_gather", 8, [MIB], Machine(nvlink(), card(), ranks_per_node=8, cards_per_node=8))
-    assert run.left_out["two_level_direct_all_gather"] == "it goes over several nodes"
+    assert run.left_out["two_level_direct_all_gather"] == "for several nodes only"
     assert cost_of("two_level_direct_all_gather", 8, MIB, nvlink(), ranks_per_node=8) == cost_of(
         "direct_all_gather", 8, MIB, nvlink()
     )
