@@ -83,8 +83,8 @@ class Race:
         if self.laid:
             lines.append(f"once through each card: {', '.join(self.laid)}")
         for reason in dict.fromkeys(self.left_out.values()):
-            names = ", ".join(name for name, why in self.left_out.items() if why == reason)
-            lines += wrap(f"left out, {reason}: {names}", WIDE, subsequent_indent=" " * 10, break_on_hyphens=False)
+            out = ", ".join(name for name, why in self.left_out.items() if why == reason)
+            lines += wrap(f"left out, {reason}: {out}", WIDE, subsequent_indent=" " * 10, break_on_hyphens=False)
         return "\n".join(lines)
 
 
