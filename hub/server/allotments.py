@@ -37,7 +37,8 @@ SCRIPT = """#!/bin/bash
 {% if gpus %}#SBATCH --gres={{"shard:1" if gpus == "part" else "%s:%s" % (gpu, gpus)}}
 {% endif %}
 umask 077
-[ "$(stat -c %u "/tmp/ringtree-$SLURMD_NODENAME-$SLURM_JOB_ID-lost" 2>/dev/null)" = 0 ] && exit 1
+lost="/tmp/ringtree-$SLURMD_NODENAME-$SLURM_JOB_ID-lost"
+[ -d "$lost" ] && [ ! -L "$lost" ] && [ "$(stat -c %u "$lost")" = 0 ] && exit 1
 """
 # What follows on every node. Without the learner's own settings a server reads and writes nothing in the home by itself, so it
 # also starts where the home is full. Of what a server says the end is kept: a learner's program may print without one. Slurm's
@@ -129,13 +130,19 @@ class Allotment(SlurmSpawner):
         return str(self.folder / "server.log")
 
     def make_folder(self):
-        """The learner's own folder, which the proxy's group may enter and nobody else; what an earlier server left goes."""
+        """Make the learner's own folder, which only the proxy's group may also enter. What an earlier server left there goes.
+
+        A folder of the learner's is moved aside: while the hub removes a million files, it answers nobody.
+        """
         learner = pwd.getpwnam(self.user.name)
         self.folder.mkdir(mode=0o700, exist_ok=True)
         shutil.chown(self.folder, learner.pw_uid, self.proxy_group)
         self.folder.chmod(0o2710)
         for left in (self.folder / name for name in ("server.sock", "server.log", "server.log.1")):
-            shutil.rmtree(left) if left.is_dir() and not left.is_symlink() else left.unlink(missing_ok=True)
+            if left.is_dir() and not left.is_symlink():
+                left.rename(left.with_name(f"{left.name}.{time.time_ns()}"))
+            else:
+                left.unlink(missing_ok=True)
         self.end_file.unlink(missing_ok=True)
 
     # ------------------------------------------------------------ the page

@@ -8,6 +8,8 @@ from collections import defaultdict
 
 from jupyterhub.apihandlers.users import UserTokenListAPIHandler
 from jupyterhub.log import CoroutineLogFormatter
+from jupyterhub.oauth.provider import JupyterHubRequestValidator
+from jupyterhub.orm import APIToken, OAuthClient
 from tornado import httpserver
 from tornado.web import HTTPError
 
@@ -16,7 +18,7 @@ HEADER = 20_000  # bytes: as many as Node takes in the proxy, and what the proxy
 SECONDS = 30  # for the lines before a body, and as many for the body
 CONNECTIONS = 100  # of one user, or of one address, who is not the proxy
 LETTERS = 4000  # of one entry in the log
-TOKENS = 100  # that a user makes, beside those of logins and servers
+TOKENS = 100  # that a user makes, beside those of servers; and as many of log-ins at one server
 NOTE = 200  # letters of a token's note
 
 
@@ -59,9 +61,22 @@ async def make_token_within_bounds(self, user_name):
     await make_token(self, user_name)
 
 
+save_token = JupyterHubRequestValidator.save_bearer_token
+
+
+def save_token_within_bounds(self, token, request, *given, **more):
+    """Save the token of a log-in at a server. Of each user and server the newest stay: a learner's program logs in in a loop."""
+    client = self.db.query(OAuthClient).filter_by(identifier=request.client.client_id).first()
+    theirs = self.db.query(APIToken).filter_by(user=request.user, oauth_client=client).order_by(APIToken.id.desc())
+    for older in theirs.offset(TOKENS - 1).all():
+        self.db.delete(older)
+    return save_token(self, token, request, *given, **more)
+
+
 def set_for_the_hub():
     """From now on each server of tornado has these limits, each line of JupyterHub's log, and each token."""
     UserTokenListAPIHandler.post = make_token_within_bounds
+    JupyterHubRequestValidator.save_bearer_token = save_token_within_bounds
     initialize, write = httpserver.HTTPServer.initialize, CoroutineLogFormatter.format
     limits = dict(max_body_size=BODY, max_header_size=HEADER, idle_connection_timeout=SECONDS, body_timeout=SECONDS)
     httpserver.HTTPServer.initialize = lambda self, *given, **more: initialize(self, *given, **limits | more)

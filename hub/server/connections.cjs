@@ -8,6 +8,7 @@
 // none: on a connection that stays open that is one request more, anybody's, and its answer goes to whoever asks next.
 const http = require("node:http");
 const https = require("node:https");
+const net = require("node:net");
 
 const agent = new http.Agent({ keepAlive: true, timeout: 2000 }); // of a connection without a request: requests may take longer
 
@@ -31,9 +32,17 @@ for (const library of [http, https]) {
 const most = Number(process.env.RINGTREE_HUB_CONNECTIONS || 2000);
 const open = new Map(); // from each address
 
+// One host with IPv6 has 2^64 addresses: the first half of them, which is its network's.
+function network(address) {
+  if (!net.isIPv6(address) || address.startsWith("::ffff:")) return address;
+  const [head, tail] = address.split("::").map((part) => part.split(":").filter(Boolean));
+  const zeros = tail ? Array(8 - head.length - tail.length).fill("0") : [];
+  return [...head, ...zeros, ...(tail ?? [])].slice(0, 4).join(":");
+}
+
 function counted(socket) {
-  const address = socket.remoteAddress;
-  if (!address) return; // a Unix socket: the hub itself
+  if (!socket.remoteAddress) return; // a Unix socket: the hub itself
+  const address = network(socket.remoteAddress);
   const now = (open.get(address) || 0) + 1;
   if (now > most) return socket.destroy();
   open.set(address, now);
@@ -47,3 +56,10 @@ for (const library of [http, https]) {
   const create = library.createServer;
   library.createServer = (...given) => create(...given).on("connection", counted);
 }
+
+// A learner's server answers what its learner wants. With this header its page would make a script of theirs answer for the whole
+// site, the log-in page included, in the browser of whoever has once opened it.
+const set = http.ServerResponse.prototype.setHeader;
+http.ServerResponse.prototype.setHeader = function (name, value) {
+  return name.toLowerCase() === "service-worker-allowed" ? this : set.call(this, name, value);
+};

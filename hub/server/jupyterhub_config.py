@@ -35,6 +35,9 @@ c.PAMAuthenticator.executor_threads = 128  # PAM holds one for some seconds wher
 c.PAMAuthenticator.admin_groups = {os.environ.get("RINGTREE_HUB_ADMINS") or "ringtree-admins"}
 c.Members.assistant_groups = {os.environ.get("RINGTREE_HUB_ASSISTANTS") or "ringtree-assistants"}
 c.Members.manage_groups = True
+# The groups are looked up again before a request, at most this often in seconds, and their word holds for tokens too.
+c.Authenticator.auth_refresh_age = 30
+c.Authenticator.auth_refresh_strict = True
 c.JupyterHub.load_roles = [MAY]
 bounds.set_for_the_hub()
 callers.trust(getpwnam(os.environ["RINGTREE_HUB_PROXY_GROUP"]).pw_uid)

@@ -4,6 +4,7 @@ PAM takes seconds for a wrong password. Each name has its own few tries, so gues
 no account has are counted like others: the answer does not tell them apart.
 """
 
+import ipaddress
 import math
 import time
 from collections import OrderedDict
@@ -35,6 +36,17 @@ class Counts(OrderedDict):
                 del self[key]
 
 
+def network_of(address):
+    """Return what counts as one address: of IPv6 a network of 2^64, since one host has as many."""
+    try:
+        found = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:  # a user's number
+        return address
+    if found.version == 4:
+        return str(found)
+    return str(found.ipv4_mapped or ipaddress.ip_network((int(found), 64), strict=False))
+
+
 class Limits:
     """`seconds_to_wait` before a try, and `with trying(…) as tried` around it."""
 
@@ -43,7 +55,7 @@ class Limits:
         self.pairs, self.names, self.addresses = Counts(), Counts(), Counts()
 
     def _of(self, name, address):
-        now, name = self.clock(), name[:64]
+        now, name, address = self.clock(), name[:64], network_of(address)
         for counts in (self.pairs, self.names, self.addresses):
             counts.drop_oldest()
         return now, self.pairs.of((name, address), now), self.names.of(name, now), self.addresses.of(address, now)

@@ -57,18 +57,34 @@ class Members(PAMAuthenticator):
             self.log.warning("Too many log-ins for %.32r from %s", name, address)
             raise HTTPError(429, f"Too many log-ins for this name. Try again in {seconds} seconds.")
         with self.limits.trying(name, address) as tried:
-            groups = self.allowed_groups | self.admin_groups | self.assistant_groups
-            known = account_in(name, groups) is not None and len(data.get("password", "")) <= LONGEST
+            known = self.is_known(name) and len(data.get("password", "")) <= LONGEST
             let_in = known and await super().authenticate(handler, {**data, "username": name})
             if let_in and await has_no_password(name):
                 self.log.warning("%s has no password, by which anybody would get in: set one", name)
             elif let_in:
                 tried.succeeded()
-                return {"name": name, "groups": [ASSISTANTS] if account_in(name, self.assistant_groups) else []}
+                return self.about(name)
             if not known:
                 self.log.warning("No member of the hub's groups: %.32r@%s", name, address)
             await asyncio.sleep(REFUSED_AFTER - (time.monotonic() - begun) % REFUSED_AFTER)
         return None
+
+    async def refresh_user(self, user, handler=None):
+        """Return what the system's groups say of a user now, or None if they let the user in no more.
+
+        Whoever is taken out of a group would otherwise keep its rights until the next log-in, and tokens need none.
+        """
+        return (
+            {**self.about(user.name), "admin": self.is_admin(handler, {"name": user.name})}
+            if self.is_known(user.name)
+            else None
+        )
+
+    def is_known(self, name):
+        return account_in(name, self.allowed_groups | self.admin_groups | self.assistant_groups) is not None
+
+    def about(self, name):
+        return {"name": name, "groups": [ASSISTANTS] if account_in(name, self.assistant_groups) else []}
 
     def check_allowed(self, username, authentication=None):
         """An administrator or an assistant needs no server, and so need not be a learner."""

@@ -112,9 +112,8 @@ class Accounts:
             name, first, count = line.split(":")
             if name in self.made:
                 ranges.append((int(first), int(first) + int(count) - 1))
-        for place in SHARED:
-            if Path(place).is_dir():
-                _remove_below(place, lambda uid: any(first <= uid <= last for first, last in ranges))
+        for place in filter(os.path.isdir, SHARED):
+            remove_below(place, lambda uid: any(first <= uid <= last for first, last in ranges))
 
     @staticmethod
     def _made(stem, *command):
@@ -136,16 +135,24 @@ class Accounts:
         return name
 
 
-def _remove_below(place, is_theirs):
-    """Remove what belongs to these users, in a folder and in each below it where all may write."""
-    with contextlib.suppress(OSError), os.scandir(place) as entries:
-        for entry in entries:
-            with contextlib.suppress(OSError):  # gone meanwhile
-                about = entry.stat(follow_symlinks=False)
-                if is_theirs(about.st_uid):
-                    shutil.rmtree(entry.path) if stat.S_ISDIR(about.st_mode) else os.unlink(entry.path)
-                elif stat.S_ISDIR(about.st_mode) and about.st_mode & stat.S_IWOTH:
-                    _remove_below(entry.path, is_theirs)
+def remove_below(place, is_theirs, within=None):
+    """Remove what belongs to these users, in a folder and in each below it where all may write.
+
+    A folder is held open while it is looked at. Other users may put a link in its place meanwhile, which then leads nowhere.
+    """
+    with contextlib.suppress(OSError):
+        folder = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=within)
+        try:
+            for name in os.listdir(folder):
+                with contextlib.suppress(OSError):  # gone meanwhile
+                    about = os.stat(name, dir_fd=folder, follow_symlinks=False)
+                    is_folder = stat.S_ISDIR(about.st_mode)
+                    if is_theirs(about.st_uid):
+                        shutil.rmtree(name, dir_fd=folder) if is_folder else os.unlink(name, dir_fd=folder)
+                    elif is_folder and about.st_mode & stat.S_IWOTH:
+                        remove_below(name, is_theirs, folder)
+        finally:
+            os.close(folder)
 
 
 class Hub:

@@ -1,5 +1,5 @@
-"""Every collective as short rank programs: one collective a file (the all-reduce has four), and
-each file can be read, or copied into a training script, alone.
+"""Every collective as short rank programs: one collective a file (those over nodes have
+another, and the all-reduce has four), and each file can be read, or copied into a training script, alone.
 
     from ringtree.algorithms import ring_all_reduce
     ring_all_reduce(tensor, dist)       # dist: torch.distributed, or what speaks like it
@@ -18,6 +18,12 @@ try:
         multi_ring_all_gather,
         recursive_doubling_all_gather,
         ring_all_gather,
+    )
+    from ringtree.algorithms.all_gather_over_nodes import (
+        node_leaders_all_gather,
+        sliced_two_level_direct_all_gather,
+        two_level_bruck_all_gather,
+        two_level_direct_all_gather,
     )
     from ringtree.algorithms.all_reduce import (
         bruck_all_reduce,
@@ -53,6 +59,10 @@ try:
         direct_all_to_all,
         pairwise_all_to_all,
     )
+    from ringtree.algorithms.all_to_all_over_nodes import (
+        node_leaders_all_to_all,
+        two_level_direct_all_to_all,
+    )
     from ringtree.algorithms.barrier import (
         dissemination_barrier,
     )
@@ -65,10 +75,19 @@ try:
         scatter_all_gather_broadcast,
         scatter_bruck_broadcast,
     )
+    from ringtree.algorithms.broadcast_over_nodes import (
+        node_leaders_broadcast,
+        two_level_chain_broadcast,
+        two_level_scatter_all_gather_broadcast,
+    )
     from ringtree.algorithms.gather import (
         direct_gather,
         flat_gather,
         mst_gather,
+    )
+    from ringtree.algorithms.gather_over_nodes import (
+        node_leader_gather,
+        two_level_direct_gather,
     )
     from ringtree.algorithms.reduce import (
         bruck_reduce,
@@ -79,6 +98,11 @@ try:
         mst_reduce,
         rabenseifner_reduce,
     )
+    from ringtree.algorithms.reduce_over_nodes import (
+        node_leaders_reduce,
+        two_level_chain_reduce,
+        two_level_reduce_scatter_gather_reduce,
+    )
     from ringtree.algorithms.reduce_scatter import (
         bruck_reduce_scatter,
         direct_reduce_scatter,
@@ -86,10 +110,20 @@ try:
         recursive_halving_reduce_scatter,
         ring_reduce_scatter,
     )
+    from ringtree.algorithms.reduce_scatter_over_nodes import (
+        node_leaders_reduce_scatter,
+        sliced_two_level_direct_reduce_scatter,
+        two_level_bruck_reduce_scatter,
+        two_level_direct_reduce_scatter,
+    )
     from ringtree.algorithms.scatter import (
         direct_scatter,
         flat_scatter,
         mst_scatter,
+    )
+    from ringtree.algorithms.scatter_over_nodes import (
+        node_leader_scatter,
+        two_level_direct_scatter,
     )
 except ModuleNotFoundError as error:
     raise late.missing(__name__, error) from error
@@ -128,6 +162,13 @@ __all__ = [
     "multi_ring_reduce_scatter",
     "multi_tree_all_reduce",
     "node_leader_all_reduce",
+    "node_leader_gather",
+    "node_leader_scatter",
+    "node_leaders_all_gather",
+    "node_leaders_all_to_all",
+    "node_leaders_broadcast",
+    "node_leaders_reduce",
+    "node_leaders_reduce_scatter",
     "one_shot_all_reduce",
     "pairwise_all_to_all",
     "rabenseifner_all_reduce",
@@ -143,10 +184,23 @@ __all__ = [
     "sliced_bruck_all_reduce",
     "sliced_halving_all_reduce",
     "sliced_ring_all_reduce",
+    "sliced_two_level_direct_all_gather",
+    "sliced_two_level_direct_reduce_scatter",
     "sliced_two_level_two_shot_all_reduce",
+    "two_level_bruck_all_gather",
+    "two_level_bruck_reduce_scatter",
+    "two_level_chain_broadcast",
+    "two_level_chain_reduce",
+    "two_level_direct_all_gather",
+    "two_level_direct_all_to_all",
+    "two_level_direct_gather",
+    "two_level_direct_reduce_scatter",
+    "two_level_direct_scatter",
     "two_level_doubling_all_reduce",
     "two_level_halving_all_reduce",
     "two_level_one_shot_all_reduce",
+    "two_level_reduce_scatter_gather_reduce",
+    "two_level_scatter_all_gather_broadcast",
     "two_level_two_shot_all_reduce",
     "two_shot_all_reduce",
     "two_trees_all_reduce",

@@ -8,6 +8,9 @@ from ringtree.theory import forms as F
 from ringtree.theory.algorithm import CHUNKS, SLICES, Algorithm
 from ringtree.theory.schedules import lg
 
+HALVING = F.form_of(lambda r, o: 2 * lg(r), F.twice_part, F.part)
+TWO_SHOTS = F.direct_form(2, F.twice_part, F.part)
+
 ALL_REDUCES = [
     Algorithm(
         "all_reduce",
@@ -153,7 +156,7 @@ ALL_REDUCES = [
         A.two_level_halving_all_reduce,
         lambda p, n, i, o: R.two_level_all_reduce(p, n, i, o, R.rabenseifner_all_reduce),
         "2 lg r·α + 2(r−1)/r·nβ inside + 2 lg N·α + 2(N−1)/N·n/r·β between + (p−1)/p·nγ",
-        F.two_level_form(F.form_of(lambda N, o: 2 * lg(N), F.twice_part, F.part)),
+        F.two_level_form(HALVING, F.form_of(lambda N, o: 2 * lg(N), F.twice_part, F.part)),
         F.powers_of_two_and_p_divides_n,
         "rabenseifner2004",
     ),
@@ -162,7 +165,7 @@ ALL_REDUCES = [
         A.two_level_doubling_all_reduce,
         lambda p, n, i, o: R.two_level_all_reduce(p, n, i, o, R.doubling_all_reduce),
         "2 lg r·α + 2(r−1)/r·nβ inside + lg N(α + n/r·β) between + ((r−1)/r + lg N/r)nγ",
-        F.two_level_form(F.form_of(F.doublings, F.doublings, F.doublings)),
+        F.two_level_form(HALVING, F.form_of(F.doublings, F.doublings, F.doublings)),
         F.powers_of_two_and_p_divides_n,
         "thakur2005",
     ),
@@ -171,7 +174,7 @@ ALL_REDUCES = [
         A.two_level_two_shot_all_reduce,
         lambda p, n, i, o: R.two_level_direct_all_reduce(p, n, i, o, 2),
         "2α + 2(r−2)g + 2(r−1)/r·nβ inside + 2α + 2(N−2)g + 2(N−1)/N·n/r·β between + (p−1)/p·nγ",
-        F.two_level_direct_form(F.direct_form(2, F.twice_part, F.part)),
+        F.two_level_form(TWO_SHOTS, F.direct_form(2, F.twice_part, F.part)),
         F.p_divides_n,
         "nvidia2025nccl",
     ),
@@ -191,7 +194,7 @@ ALL_REDUCES = [
         A.two_level_one_shot_all_reduce,
         lambda p, n, i, o: R.two_level_direct_all_reduce(p, n, i, o, 1),
         "2α + 2(r−2)g + 2(r−1)/r·nβ inside + α + (N−2)g + (N−1)n/r·β between + ((r−1)/r + (N−1)/r)nγ",
-        F.two_level_direct_form(F.direct_form(1, F.others, F.others)),
+        F.two_level_form(TWO_SHOTS, F.direct_form(1, F.others, F.others)),
         F.p_divides_n,
         "nvidia2025nccl",
     ),

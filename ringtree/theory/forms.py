@@ -120,26 +120,26 @@ def links(machine):
     return (machine, machine) if isinstance(machine, Link) else (machine.inside, machine.between or machine.inside)
 
 
-def two_level_form(across):
-    """across: the form of what every chunk takes between nodes."""
+def two_level_form(inside, across):
+    """inside: the form of what the vector takes inside a node; across: of what every chunk takes between nodes."""
 
     def form(p, n, machine, gamma, options):
-        r, (inside, between) = options["ranks_per_node"], links(machine)
-        halving = form_of(lambda r, o: 2 * lg(r), twice_part, part)
-        return halving(r, n, inside, gamma, options) + across(p // r, n / r, between, gamma, options)
+        r, (near, far) = options["ranks_per_node"], links(machine)
+        return inside(r, n, near, gamma, options) + across(p // r, n / r, far, gamma, options)
 
     return form
 
 
-def two_level_direct_form(across):
-    """across: the form of what every chunk takes between nodes."""
+def on_two_levels(each):
+    """The same form inside a node and between nodes."""
+    return two_level_form(each, each)
 
-    def form(p, n, machine, gamma, options):
-        r, (inside, between) = options["ranks_per_node"], links(machine)
-        two_shots = direct_form(2, twice_part, part)
-        return two_shots(r, n, inside, gamma, options) + across(p // r, n / r, between, gamma, options)
 
-    return form
+def node_leader_form(p, n, machine, gamma, options):
+    """A scatter, or a gather: whole nodes' shards between nodes, and the shards of one inside."""
+    r, (inside, between) = options["ranks_per_node"], links(machine)
+    direct = direct_form(1, part)
+    return direct(p // r, n, between, gamma, options) + direct(r, n * r / p, inside, gamma, options)
 
 
 def leader_form(p, n, machine, gamma, options):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
+from textwrap import wrap
 
 import pandas as pd
 
@@ -17,7 +18,7 @@ from ringtree.given import a, number, optional, several, takes, whole
 from ringtree.simulated.dist import THROUGH_EACH_CARD
 from ringtree.theory.costs import is_laid, is_run, seconds_of
 from ringtree.theory.table import ALGORITHMS
-from ringtree.units import binary_text, percent_text, seconds_text
+from ringtree.units import binary_text, count_text, percent_text, seconds_text
 
 __all__ = ["Race", "race"]
 
@@ -81,7 +82,9 @@ class Race:
             lines.append(f"two times are not told apart within {self._band}, the median miss of the machine's fit")
         if self.laid:
             lines.append(f"once through each card: {', '.join(self.laid)}")
-        lines += [f"left out: {name}, {reason}" for name, reason in self.left_out.items()]
+        for reason in dict.fromkeys(self.left_out.values()):
+            out = ", ".join(name for name, why in self.left_out.items() if why == reason)
+            lines += wrap(f"left out, {reason}: {out}", WIDE, subsequent_indent=" " * 10, break_on_hyphens=False)
         return "\n".join(lines)
 
 
@@ -144,16 +147,16 @@ def _out(row, ranks, machine) -> str | None:
     nodes = machine.ranks_per_node or ranks
     over_nodes = "ranks_per_node" in row.taken and not row.laid
     if over_nodes and nodes >= ranks:
-        return "it goes over several nodes"
+        return "for several nodes only"
     if over_nodes and ranks % nodes:
-        return "it needs whole nodes"
+        return "for whole nodes only"
     if row.name in THROUGH_EACH_CARD and machine.cards_per_node == nodes < ranks:
         return f"through each card it is {THROUGH_EACH_CARD[row.name]}"
     several_cards = (machine.cards_per_node or 1) > 1 and nodes < ranks
     if row.laid and several_cards and not is_laid(row, ranks, machine):
-        return "it uses one card of each node, and the table has no form of it that uses all cards"
+        return "by one card of each node only, and the table has no form that uses all cards"
     if row.laid and several_cards and (ranks % nodes or nodes % machine.cards_per_node):
-        return "through each card it needs whole nodes"
+        return "through each card for whole nodes only"
     return None
 
 
@@ -201,4 +204,5 @@ def _times(row, ranks, sizes, machine, gamma, itemsize):
 
 def _named(name, options):
     """As `chain_broadcast, 16 chunks`; what is no plural is said as `greedy_reduce, latency 8`."""
-    return name + "".join(f", {value} {key}" if key.endswith("s") else f", {key} {value}" for key, value in options.items())
+    said = [count_text(value, key[:-1]) if key.endswith("s") else f"{key} {value}" for key, value in options.items()]
+    return ", ".join([name, *said])

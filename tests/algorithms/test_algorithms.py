@@ -348,7 +348,7 @@ def test_a_copy_of_ours_costs_what_ours_does(name):
         return row.program(*given, **options)
 
     def blocks(outputs, inputs, dist):
-        return row.program(outputs, inputs, dist)
+        return row.program(outputs, inputs, dist, **options)
 
     program = blocks if row.collective == "all_to_all" else copy
     machine = Machine(LINK, Link(7.0, 0.5), ranks_per_node=3)

@@ -544,12 +544,12 @@ def test_a_verdict_stands_at_both_gaps_and_turns_between_them(four_nodes):
     one = verdicts_of(four_nodes, "all_to_all")
     assert (one.ranks, one.nodes, one.gap) == (8, 2, theory.CARD_GAP)
     short = one.each[0]
-    assert (short.textbook[0], short.wire[0]) == ("bruck_all_to_all", "direct_all_to_all")
+    assert (short.textbook[0], short.wire[0]) == ("node_leaders_all_to_all", "two_level_direct_all_to_all")
     assert one.band == four_nodes.fits[0].machine.model.error
-    gaps, bruck, direct = zip(*short.curve)
+    gaps, leaders, direct = zip(*short.curve)
     assert gaps[0] == one.gap < short.turns < gaps[-1]
-    assert direct[0] < bruck[0] and direct[-1] > bruck[-1]
-    below, above = ([b > d for g, b, d in short.curve if (g < short.turns) == side] for side in (True, False))
+    assert direct[0] < leaders[0] and direct[-1] > leaders[-1]
+    below, above = ([first > second for g, first, second in short.curve if (g < short.turns) == side] for side in (True, False))
     assert all(below) and not any(above[1:])
 
 

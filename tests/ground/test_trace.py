@@ -157,6 +157,10 @@ def test_the_critical_path_is_the_slowest_way_through():
     assert Trace(size=2).critical_path == []
 
 
+# Messages of several lengths wait for one port: which goes first depends on the link, and so do the rounds of a trace.
+MEET_IN_ANOTHER_ORDER = ("two_level_scatter_all_gather_broadcast", "node_leaders_all_to_all")
+
+
 @pytest.mark.parametrize("name", [row.name for row in ALGORITHMS])
 def test_rounds_are_the_makespan_at_alpha_one_and_the_path_has_no_gap(name):
     row = find(name)
@@ -168,7 +172,10 @@ def test_rounds_are_the_makespan_at_alpha_one_and_the_path_has_no_gap(name):
     program = blocks if row.collective == "all_to_all" else row.program
     for size in (8, 16):
         run = simulate(program, [torch.zeros(16 * size)] * size, Link(3.0, 0.25))
-        assert run.trace.rounds == simulate(program, [torch.zeros(16 * size)] * size, Link(1.0, 0.0)).makespan
+        alone = simulate(program, [torch.zeros(16 * size)] * size, Link(1.0, 0.0))
+        assert alone.trace.rounds == alone.makespan
+        if name not in MEET_IN_ANOTHER_ORDER:
+            assert run.trace.rounds == alone.makespan
         path = run.trace.critical_path
         assert path[0].start == 0 and path[-1].end == run.makespan
         assert all(earlier.end == later.start for earlier, later in zip(path, path[1:]))

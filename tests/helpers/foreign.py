@@ -103,6 +103,41 @@ def notebook():
     return new_notebook(cells=cells, metadata={"kernelspec": kernel, "title": image("title"), "widgets": widgets()})
 
 
+def stored():
+    """Return {way: a notebook that runs it}, where JupyterLab is as it is installed.
+
+    - The stored result of an inline expression shows a stored widget, and the widget shows outputs of its own as trusted. This
+      works if the expression is drawn after the widgets are there: so it stands below many cells, and the reader scrolls down.
+    - An output of a type that nbformat does not know counts as harmless, so the notebook is trusted when it is opened again after the reader has saved it.
+    """
+
+    def shown(kind, way):
+        data = {"text/html": f"<b>shown</b><script>{runs(way)}</script>", "text/plain": "x"}
+        return {"output_type": kind, "data": data, "metadata": {}}
+
+    ways = {}
+    view = {"model_id": "out", "version_major": 2, "version_minor": 0}
+    data = {"text/html": "<b>x</b>", "text/plain": "the result", "application/vnd.jupyter.widget-view+json": view}
+    above = [new_code_cell("# one line\n" * 20, id=f"above-{number}") for number in range(60)]
+    cell = new_markdown_cell("Value: {eval}`x`", id="cell-0")
+    result = {"status": "ok", "data": data, "metadata": {}}
+    cell.metadata = {"user_expressions": [{"expression": "x", "result": result}], "trusted": True}
+    state = widgets()
+    outputs = {"outputs": [shown("display_data", "stored widget")], "layout": "IPY_MODEL_layout", "msg_id": ""}
+    model = {"model_name": "OutputModel", "model_module": "@jupyter-widgets/output", "model_module_version": "1.0.0"}
+    state["application/vnd.jupyter.widget-state+json"]["state"]["out"] = {**model, "state": outputs}
+    ways["stored widget"] = new_notebook(cells=[*above, cell], metadata={"kernelspec": KERNEL, "widgets": state})
+
+    cell = new_code_cell("# unknown", id="cell-0")
+    ways["unknown output"] = new_notebook(cells=[cell], metadata={"kernelspec": KERNEL})
+    cell = ways["unknown output"].cells[0]
+    cell.outputs = [nbformat.from_dict(shown("update_display_data", "unknown output"))]
+    return ways
+
+
+KERNEL = {"name": "python3", "display_name": "Python 3", "language": "python"}
+
+
 def write(folder):
     """Write the notebook under a name that is a way in, too; returns the name."""
     name = f"{image('name').replace(' ', '/').replace('/', ' ')}.ipynb"

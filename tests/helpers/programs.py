@@ -13,10 +13,30 @@ WHOLE_NODES = [
     "multi_ring_reduce_scatter",
     "multi_tree_all_reduce",
     "node_leader_all_reduce",
+    "node_leader_gather",
+    "node_leader_scatter",
+    "node_leaders_all_gather",
+    "node_leaders_all_to_all",
+    "node_leaders_broadcast",
+    "node_leaders_reduce",
+    "node_leaders_reduce_scatter",
+    "sliced_two_level_direct_all_gather",
+    "sliced_two_level_direct_reduce_scatter",
     "sliced_two_level_two_shot_all_reduce",
+    "two_level_bruck_all_gather",
+    "two_level_bruck_reduce_scatter",
+    "two_level_chain_broadcast",
+    "two_level_chain_reduce",
+    "two_level_direct_all_gather",
+    "two_level_direct_all_to_all",
+    "two_level_direct_gather",
+    "two_level_direct_reduce_scatter",
+    "two_level_direct_scatter",
     "two_level_doubling_all_reduce",
     "two_level_halving_all_reduce",
     "two_level_one_shot_all_reduce",
+    "two_level_reduce_scatter_gather_reduce",
+    "two_level_scatter_all_gather_broadcast",
     "two_level_two_shot_all_reduce",
 ]
 
@@ -28,7 +48,7 @@ def program_of(row, **options):
         size = dist.get_world_size()
         inputs = tensor.tensor_split(size)
         outputs = [torch.empty_like(inputs[dist.get_rank()]) for _ in range(size)]
-        row.program(outputs, inputs, dist)
+        row.program(outputs, inputs, dist, **options)
         return outputs
 
     if row.collective == "all_to_all":

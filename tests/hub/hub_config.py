@@ -15,3 +15,4 @@ c.JupyterHub.load_roles += [
         "scopes": ["admin:users", "admin:servers", "access:servers", "tokens", "list:users"],
     }
 ]
+c.Authenticator.auth_refresh_age = 2

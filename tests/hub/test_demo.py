@@ -113,6 +113,34 @@ def test_the_demo_says_where_and_as_whom_and_an_interrupt_leaves_nothing(demo):
     assert not folder.exists() and not Path("/run", hub).exists() and not list(processes_of(folder)) and not groups_of(hub)
 
 
+def test_removing_what_learners_left_follows_no_link_that_is_laid_meanwhile(tmp_path):
+    """Whoever owns the folder swaps it after root has looked at what lies in it."""
+    import parts
+
+    elsewhere = tmp_path / "elsewhere"
+    (elsewhere / "folder").mkdir(parents=True)
+    for place in ("file", "folder/file"):
+        (elsewhere / place).touch()
+    shared = tmp_path / "tmp" / "shared"
+    for name in ("file", "folder"):
+        shared.mkdir(parents=True)
+        shared.chmod(0o777)
+        (shared / name).mkdir() if name == "folder" else (shared / name).touch()
+
+        def is_theirs(uid):
+            swapped = shared.is_symlink()
+            if not swapped and seen.pop() == name:
+                shared.rename(tmp_path / f"swapped-{name}")
+                shared.symlink_to(elsewhere)
+            return shared.is_symlink()
+
+        seen = [name, "shared"]
+        parts.remove_below(tmp_path / "tmp", is_theirs)
+        assert shared.is_symlink() and not (tmp_path / f"swapped-{name}" / name).exists(), "what was looked at is removed"
+        assert (elsewhere / "file").exists() and (elsewhere / "folder" / "file").exists()
+        shared.unlink()
+
+
 # ------------------------------------------------------------ where none can run
 
 NOT_ROOT = "It needs root, since it makes users and starts their servers: run it with sudo."

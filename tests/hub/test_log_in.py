@@ -149,6 +149,21 @@ def test_limits_are_of_a_name_and_of_an_address():
         tried.succeeded()
 
 
+def test_a_host_with_ipv6_has_the_limits_of_one_address():
+    limits = Limits()
+    for number in range(WRONG):
+        with limits.trying("ada", f"2001:db8::{number}:1"):
+            pass
+    assert limits.seconds_to_wait("ada", "2001:db8::ffff:9") and limits.seconds_to_wait("ada", "2001:db8:0:0:7::1%eth0")
+    assert limits.seconds_to_wait("ada", "2001:db8:0:1::1") == 0, "another network"
+    for _ in range(WRONG):
+        with limits.trying("bob", "::ffff:192.0.2.1"):
+            pass
+    assert limits.seconds_to_wait("bob", "192.0.2.1") and not limits.seconds_to_wait("bob", "::ffff:192.0.2.2")
+    with limits.trying("bob", "user-1001"):
+        assert limits.seconds_to_wait("bob", "user-1001") == 0
+
+
 def test_limits_remember_so_many_names_and_no_more(monkeypatch):
     monkeypatch.setattr("log_in_limits.MOST", 10)
     limits = Limits()
@@ -243,6 +258,35 @@ def test_no_group_that_a_system_has_administers_the_hub(hub, learners, monkeypat
     learner = learners(3)
     with also_in("root", learner.name):
         assert not door.is_admin(None, {"name": learner.name}) and not door.is_admin(None, {"name": "root"})
+
+
+@pytest.mark.parametrize("what", ["ADMINS", "ASSISTANTS"])
+def test_who_is_taken_out_of_a_group_loses_its_rights_also_by_token(hub, learners, what):
+    """In the tests the hub looks into the groups every two seconds: hub_config.py."""
+    other = learners(1).name
+    hub.admin.ask("POST", f"users/{other}")
+
+    def by_token(path):
+        return requests.get(f"{hub.address}/hub/api/{path}", headers={"Authorization": f"token {token}"}, timeout=30)
+
+    def seen(answer):
+        return {each["name"] for each in answer.json()} if answer.status_code == 200 else set()
+
+    with people.outsider(hub) as (name, password):
+        with people.in_group(hub, name, what):
+            session, _ = people.log_in(hub, name, password, "127.0.0.11")
+            token = api(hub, session, "POST", f"users/{name}/tokens", note="mine").json()["token"]
+            time.sleep(3)
+            assert seen(by_token("users")) >= {name, other} and seen(api(hub, session, "GET", "users")) >= {name, other}
+        with also_in(hub.accounts.group, name):  # a learner, and no more
+            time.sleep(3)
+            assert seen(by_token("users")) <= {name} and seen(api(hub, session, "GET", "users")) <= {name}
+            assert hub.admin.ask("GET", f"users/{name}").json()["admin"] is False
+            assert by_token("user").status_code == 200
+        time.sleep(3)
+        assert by_token("user").status_code == 403, "in none of the hub's groups"
+        assert "/hub/login" in session.get(f"{hub.address}/hub/home", timeout=30).url
+        hub.admin.ask("DELETE", f"users/{name}")
 
 
 def api(hub, session, method, path, **body):

@@ -75,7 +75,9 @@ def test_what_cannot_be_set_aside_is_said(tmp_path, monkeypatch, shared, sharing
     gpus = ["/dev/nvidia0", "/dev/nvidia1"]
     monkeypatch.setattr(install, "SLURM", tmp_path)
     monkeypatch.setattr(machine, "find_gpus", lambda: gpus)
-    monkeypatch.setattr(install.subprocess, "run", lambda *_, **__: types.SimpleNamespace(stdout=jobs))
+    # Not the function of the module itself: the thread of sampling.py calls it too.
+    slurm = types.SimpleNamespace(run=lambda *_, **__: types.SimpleNamespace(stdout=jobs))
+    monkeypatch.setattr(install, "subprocess", slurm)
     machine.fill(tmp_path, **LOOKED_UP, address="127.0.1.1", gpus=gpus, sharers=4, hours=1, **REST)
     found = install.cannot_set_aside(shared, sharing)
     assert found is None if told is None else told in found
@@ -150,14 +152,15 @@ def answers():
 
 def test_what_does_not_answer_yet_is_said_and_where_to_look(monkeypatch, answers):
     told = types.SimpleNamespace(stdout="", stderr="slurm_load_partitions: Unable to contact slurm controller")
-    monkeypatch.setattr(install.subprocess, "run", lambda *_, **__: told)
+    monkeypatch.setattr(install, "subprocess", types.SimpleNamespace(run=lambda *_, **__: told))
     assert re.match("Slurm has no node ready .*Unable to contact.*: see /var/log/slurm", install.not_yet(answers, 0))
     told.stdout = "down"
     assert install.not_yet(answers, 0).startswith("Slurm has no node ready")
     told.stdout = "mixed none"
     assert install.not_yet(answers, 0) is None
     asked = []
-    monkeypatch.setattr(install.subprocess, "run", lambda command, **_: asked.append(command) or told)
+    slurm = types.SimpleNamespace(run=lambda command, **_: asked.append(command) or told)
+    monkeypatch.setattr(install, "subprocess", slurm)
     reasons = {"gres/gpu count reported lower than configured (0 < 4)": True, "Low RealMemory": True, "by hand": False}
     for reason, opens in reasons.items():
         told.stdout = f"drained {reason}"

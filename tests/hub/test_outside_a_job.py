@@ -287,6 +287,20 @@ def test_what_lies_in_place_of_a_servers_log_and_socket_keeps_no_server_from_sta
     assert kept.read_text() == "whole"
 
 
+def test_a_folder_that_a_learner_lays_holds_up_nobody_else(hub, learners):
+    """The hub does one thing at a time: while it removed 300,000 files of a learner's, nobody was answered for 14 seconds."""
+    learner = learners(1)
+    folder = hub.folder / "run" / learner.name
+    learner.start(gpus=0)
+    hub.admin.stop(learner.name)
+    lay = f"cd {folder} && rm -rf server.sock && mkdir server.sock && cd server.sock && seq 1000 | xargs touch"
+    assert learner.as_user("sh", "-c", lay).returncode == 0
+    learner.start(gpus=0)
+    aside = max(folder.glob("server.sock.*"))
+    assert len(list(aside.iterdir())) == 1000, "moved away as it was: that takes as long however much is in it"
+    assert learner.as_user("rm", "-r", aside).returncode == 0, "it is still the learner's"
+
+
 PRINTS = """
 import os
 with open(f"/proc/{os.getppid()}/fd/1", "w") as said:

@@ -4,6 +4,8 @@ import os
 import re
 import resource
 import socket
+import subprocess
+import sys
 import time
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -158,6 +160,47 @@ def test_who_holds_many_connections_half_open_gets_so_many_and_no_more(hub, lear
         finally:
             for line in lines:
                 line.close()
+
+
+ADDRESSES = ("fd77::1", "fd77::2", "fd77::3", "fd77::4", "fd77:0:0:1::1")
+BY_IPV6 = """
+import socket, subprocess, sys, time
+_, node, program, *addresses = sys.argv
+subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
+for each in addresses:
+    subprocess.run(["ip", "addr", "add", each + "/64", "dev", "lo", "nodad"], check=True)
+served = "require('node:http').createServer((_, answer) => answer.end('yes')).listen(8000, '::')"
+answered, held = [], []
+with subprocess.Popen([node, "--require=" + program, "-e", served]) as server:
+    try:
+        for each in addresses:
+            for _ in range(200):
+                try:
+                    held.append(socket.create_connection((addresses[0], 8000), 5, source_address=(each, 0)))
+                    break
+                except ConnectionRefusedError:
+                    time.sleep(0.1)
+            try:
+                held[-1].sendall(b"GET / HTTP/1.1\\r\\nHost: here\\r\\n\\r\\n")
+                answered.append(held[-1].recv(8) == b"HTTP/1.1")
+            except ConnectionError:
+                answered.append(False)
+    finally:
+        server.kill()
+print(answered)
+"""
+
+
+def test_a_host_with_ipv6_has_the_connections_of_one_address():
+    """One host has 2^64 addresses. Tried in a network of its own, with four addresses of one host and one of another."""
+    import layout
+
+    node, program = layout.proxy_command("/", Path(sys.executable).parent, "http://127.0.0.1:8000")[:2]
+    alone = ["unshare", "--net", "env", "RINGTREE_HUB_CONNECTIONS=3", sys.executable, "-c", BY_IPV6]
+    done = subprocess.run(
+        [*alone, node, program.removeprefix("--require="), *ADDRESSES], capture_output=True, text=True, timeout=60
+    )
+    assert done.stdout.strip() == "[True, True, True, False, True]", done.stdout + done.stderr
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 import ast
 import contextlib
+import json
 import os
 import platform
 import re
@@ -9,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 from urllib.parse import parse_qsl, urlsplit
 
@@ -16,6 +18,8 @@ import people
 import pytest
 import requests
 import websocket
+from helpers import foreign
+from nbformat.v4 import new_code_cell, new_output
 from people import CONNECT, attack, wait_for
 
 PAGE = Path(__file__).resolve().parent.parent.parent / "hub" / "SECURITY.md"
@@ -392,6 +396,65 @@ def test_a_link_in_place_of_ones_own_socket_leads_nowhere(hub, pair):
     assert requests.get(f"{attacker.url}/api/kernels", headers=attacker.headers(), timeout=30).status_code == 200
 
 
+# What answers at the attacker's socket: a page, and a script that would answer for the whole site.
+WORKER = """
+import os, socket, threading
+def serve():
+    while True:
+        line, _ = trap.accept()
+        line.recv(65536)
+        line.sendall(b"HTTP/1.1 200 OK\\r\\nContent-Type: text/javascript\\r\\nService-Worker-Allowed: /\\r\\nX-Of-Hers: 1\\r\\n"
+            b"Connection: close\\r\\n\\r\\nself.addEventListener('fetch', (asked) => asked.respondWith(new Response('taken')))")
+        line.close()
+os.rename(place, place + ".kept")
+trap = socket.socket(socket.AF_UNIX); trap.bind(place); os.chmod(place, 0o660); trap.listen()
+threading.Thread(target=serve, daemon=True).start()
+"""
+REGISTER = "navigator.serviceWorker.register('/user/{}/worker.js', {{scope: '{}'}}).then(() => 'yes', (error) => String(error))"
+
+
+def test_a_script_of_a_neighbors_server_answers_for_no_other_page(hub, chromium, pair):
+    """A browser lets a script answer for a whole site if the script's own server says so."""
+    victim, attacker, theirs, known = pair
+    place = str(hub.folder / "run" / attacker.name / "server.sock")
+    assert theirs(f"place = {place!r}\n{WORKER}") == ""
+    try:
+        with people.at_the_hub(chromium, victim) as page:
+            page.wait_for_selector("#logout")
+            time.sleep(3.0)  # the proxy keeps connections to what listened there before: hub/server/connections.cjs
+            answer = page.goto(f"{attacker.url}/look")
+            assert answer.headers["x-of-hers"] == "1" and "service-worker-allowed" not in answer.headers
+            assert "SecurityError" in page.evaluate(REGISTER.format(attacker.name, "/"))
+            assert page.evaluate(REGISTER.format(attacker.name, f"/user/{attacker.name}/")) == "yes", "then this shows nothing"
+            page.wait_for_timeout(1000)
+            page.goto(f"{hub.address}/hub/home")
+            assert page.locator("#logout").count()
+    finally:
+        theirs("os.unlink(place); os.rename(place + '.kept', place)")
+
+
+def test_a_notebook_that_nobody_here_has_run_brings_no_rich_results_and_is_not_signed(hub, pair):
+    """JupyterLab shows some of them as trusted: see tests/labs/test_somebody_elses_notebook.py."""
+    victim, attacker, theirs, known = pair
+    contents = f"{victim.url}/api/contents"
+    for way, notebook in foreign.stored().items():
+        victim.write("again.ipynb", json.dumps(notebook))
+        for _ in range(2):
+            told = requests.get(f"{contents}/again.ipynb", headers=victim.headers(), timeout=60).json()
+            *_, cell = told["content"]["cells"]
+            assert cell["metadata"]["trusted"] is False, way
+            for each in cell["metadata"].get("user_expressions", []):
+                assert each["result"]["data"] == {"text/plain": "the result"}
+            saved = requests.put(f"{contents}/again.ipynb", headers=victim.headers(), json=told, timeout=60)
+            assert saved.status_code == 200, saved.text
+    plain = json.dumps(foreign.stored()[way] | {"cells": [new_code_cell("1", outputs=[new_output("stream", text="1")])]})
+    victim.write("again.ipynb", plain)
+    told = requests.get(f"{contents}/again.ipynb", headers=victim.headers(), timeout=60).json()
+    requests.put(f"{contents}/again.ipynb", headers=victim.headers(), json=told, timeout=60)
+    told = requests.get(f"{contents}/again.ipynb", headers=victim.headers(), timeout=60).json()
+    assert told["content"]["cells"][0]["metadata"]["trusted"] is True, "what is harmless is signed as ever"
+
+
 @pytest.mark.parametrize("method", ["DELETE", "OPTIONS", "POST"])
 def test_a_request_hidden_in_anothers_body_is_asked_of_nobody(hub, method):
     """Its answer would be given to the next who asks: http-proxy says of some bodies that there are none, and sends them."""
@@ -605,6 +668,34 @@ def test_a_learner_keeps_so_many_tokens_with_short_notes(hub, everyone):
     hub.admin.stop(learner.name)
 
 
+def test_log_ins_at_a_server_leave_so_many_tokens(hub, learners):
+    """Each makes one in the hub's database, and whoever has a server knows the secret by which it asks for them."""
+    from bounds import TOKENS
+
+    learner = learners(3)
+    learner.start(gpus=0)
+    with learner.kernel() as run:
+        names = ("JUPYTERHUB_CLIENT_ID", "JUPYTERHUB_API_TOKEN", "JUPYTERHUB_OAUTH_CALLBACK_URL")
+        client, secret, back = ast.literal_eval(run(f"import os; print([os.environ[name] for name in {names!r}])"))
+    session, oauth = logged_in(hub, learner), f"{hub.address}/hub/api/oauth2"
+    made = []
+    for _ in range(TOKENS + 5):
+        asked = {"client_id": client, "redirect_uri": back, "response_type": "code", "state": "x"}
+        leads = session.get(f"{oauth}/authorize", params=asked, timeout=30, allow_redirects=False).headers["Location"]
+        asked |= {
+            "client_secret": secret,
+            "grant_type": "authorization_code",
+            "code": dict(parse_qsl(urlsplit(leads).query))["code"],
+        }
+        answer = requests.post(f"{oauth}/token", data=asked, timeout=30)
+        assert answer.status_code == 200, answer.text
+        made.append(answer.json()["access_token"])
+    asked = [
+        requests.get(f"{hub.address}/hub/api/user", headers={"Authorization": f"token {each}"}, timeout=30) for each in made
+    ]
+    assert [each.status_code for each in asked] == [403] * 5 + [200] * TOKENS
+
+
 # ---------------------------------------------------------------- what root runs
 
 TELLS = "#!/bin/sh\nid -u >> {mark}\n"
@@ -650,6 +741,25 @@ def test_a_link_in_tmp_makes_root_write_to_no_other_file(hub, tmp_path):
         assert kept.read_text() == "whole" and lost.stat(follow_symlinks=False).st_uid == 0 and not lost.is_symlink()
     finally:
         subprocess.run(["rm", "-rf", lost])
+
+
+def test_a_file_of_roots_under_the_name_of_a_jobs_mark_ends_no_server(hub, learners):
+    """A learner may move a file of root's out of a folder of their own, and the number of the next job is known."""
+    learner, attacker = learners(3), learners(4)
+    roots = attacker.write("roots", "")
+    os.chown(roots, 0, 0)
+    number = re.search(r"^NEXT_JOB_ID\s*=\s*(\d+)", hub.slurm("scontrol", "show", "config"), re.MULTILINE)[1]
+    marks = [Path(f"/tmp/ringtree-{hub.name}-{int(number) + more}-lost") for more in range(3)]
+    try:
+        for mark in marks:  # all of them links to one file would do; the system may allow none to a file of root's
+            os.link(roots, Path(attacker.home, mark.name))
+            assert attacker.as_user("mv", Path(attacker.home, mark.name), mark).returncode == 0 and mark.stat().st_uid == 0
+        learner.start(gpus=0)
+        assert hub.admin.job(learner.name).split()[0] in [mark.name.split("-")[2] for mark in marks], "then this shows nothing"
+    finally:
+        roots.unlink()
+        for mark in marks:
+            mark.unlink(missing_ok=True)
 
 
 def test_clearing_a_folder_away_follows_no_link(hub, tmp_path):

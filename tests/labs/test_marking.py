@@ -914,6 +914,15 @@ def test_what_cannot_be_collected_gives_way_to_what_came_before_it_and_some_of_i
     assert found.said == [*(f"{name_of(ME, minute)} {why}" for minute in range(15, 5, -1)), f"Of {ME} 3 more are not collected"]
 
 
+def test_who_submits_much_that_cannot_be_read_is_given_up_after_some_of_it(inbound, collect):
+    """A notebook may take a second to refuse, and all these may be one file."""
+    for minute in range(30):
+        submit(inbound, ME, minute, 10_000_001 if minute else 10_000_000)
+    found = collect()
+    assert not found.taken and f"Of {ME} 20 more are not collected" in found.said
+    assert len([each for each in found.said if "is not collected: " in each]) == 10
+
+
 @only_root
 def test_who_submits_under_anothers_name_hides_nothing_of_theirs(inbound, collect):
     submit(inbound, OTHER, 1)

@@ -1,6 +1,8 @@
 """Somebody else's notebook in JupyterLab, as `make lab` starts it: nothing in it acts for its reader, and all else works."""
 
 import contextlib
+import json
+import shutil
 from urllib.parse import quote
 
 import nbformat
@@ -74,6 +76,22 @@ def bare(tmp_path_factory):
         yield folder, address
 
 
+# By this line JupyterLab trusts no stored result or output.
+DISTRUST = "ContentsManager.mark_trusted_cells, NotebookNotary._check_cell = mark_trusted_cells, check_cell\n"
+
+
+@pytest.fixture(scope="module")
+def trusting(tmp_path_factory):
+    """JupyterLab with the policy and the guard, and without DISTRUST."""
+    config, folder = tmp_path_factory.mktemp("config") / "jupyter", tmp_path_factory.mktemp("trusting")
+    shutil.copytree(CONFIG, config)
+    settings = config / "jupyter_server_config.py"
+    assert DISTRUST in settings.read_text()
+    settings.write_text(settings.read_text().replace(DISTRUST, ""))
+    with lab(folder, config) as address:
+        yield folder, address
+
+
 @contextlib.contextmanager
 def opened(chromium, server, name, **reader):
     """A notebook of the server's folder, drawn; the page and what its console says."""
@@ -127,6 +145,36 @@ def test_nothing_in_a_foreign_notebook_acts_for_its_reader(chromium, guarded, la
         assert all(each.startswith(("#", "http:", "https:", "mailto:")) for each in lets), lets
         if layers == "both layers":
             assert {each.url for each in page.frames[1:]} <= {"", "about:blank", "chrome-error://chromewebdata/"}
+
+
+SCROLL = (
+    "document.querySelectorAll('.jp-Notebook, .jp-Notebook .jp-WindowedPanel-outer').forEach((each) => each.scrollTo(0, 1e6))"
+)
+
+
+@pytest.mark.parametrize("way", foreign.stored())
+@pytest.mark.parametrize("defence", ["off", "on"])
+def test_stored_results_and_outputs_do_not_act_when_a_notebook_is_opened_again(chromium, guarded, trusting, defence, way):
+    server = guarded if defence == "on" else trusting
+    (server[0] / "again.ipynb").write_text(json.dumps(foreign.stored()[way]))
+    with opened(chromium, server, "again.ipynb") as (page, _):
+        page.wait_for_selector("text=/Python 3 .* Idle/")
+        assert not foreign.ran(page)
+        page.locator(".jp-Notebook .jp-Cell .jp-InputPrompt").first.click(force=True)
+        page.keyboard.press("Escape")
+        page.keyboard.press("b")
+        page.keyboard.press("Control+s")
+        page.wait_for_timeout(2000)
+        page.reload()
+        page.wait_for_selector("text=/Python 3 .* Idle/")
+        page.wait_for_timeout(3000)
+        page.evaluate(SCROLL)
+        page.wait_for_selector(".jp-Notebook :text('the result'), .jp-Notebook :text('shown')", state="attached")
+        if defence == "off":
+            page.wait_for_function("way => (top.ran || []).includes(way)", arg=way)
+        else:
+            page.wait_for_timeout(3000)
+            assert not foreign.ran(page)
 
 
 # What JupyterLab's page would hold if one of its sanitizers failed. The guard is not asked here: a parser makes these elements.

@@ -69,8 +69,9 @@ def test_the_sizes_of_a_usual_sweep_are_not_run_one_by_one(row, alone):
     options = {"ranks_per_node": 4} if "ranks_per_node" in row.taken else {}
     program, cases = _of_one_tensor(row), [(1 << power, MACHINES["gap"], 0.0) for power in range(8, 26)]
     sweep(partial(program, **options), partial(entries, program, 8), cases)
-    # on one port a rank, the eight pairs of trees of the one that is left out meet in another order for nearly every size
-    assert len(alone) <= 6 or row.name == "multi_tree_all_reduce"
+    # on one port a rank, the messages of these two meet in another order for nearly every size: eight pairs of trees, and
+    # a chain through the nodes beside what goes on inside them
+    assert len(alone) <= 6 or row.name in ("multi_tree_all_reduce", "two_level_chain_broadcast")
 
 
 def test_links_and_gammas_are_swept_together(alone):

@@ -35,6 +35,7 @@ class CollectOwn(ExchangeCollect):
     """`nbgrader collect`, of what each learner has submitted as themselves: the assignment's notebooks, with their code."""
 
     most = Integer(10_000_000, help="Bytes that a notebook may have.").tag(config=True)
+    most_tried = Integer(20, help="How many of one learner's submissions are looked at, from the newest on.").tag(config=True)
     most_told = Integer(10, help="How many of one learner's rejected submissions are named; the others are counted.").tag(
         config=True
     )
@@ -73,9 +74,12 @@ class CollectOwn(ExchangeCollect):
         return date and f"{date:%Y-%m-%d %H:%M:%S.%f} UTC"
 
     def _take_first(self, owner, found, inbound, wanted, into):
-        """The first of an owner's submissions that can be taken; what comes after it is not looked at."""
+        """Take the first of an owner's submissions that can be taken, and look at none after it.
+
+        A notebook that cannot be read may take a second to refuse, and thousands of submissions may be links to one of these.
+        """
         refused = 0
-        for told in found:
+        for told in found[: self.most_tried]:
             name = told[0]
             try:
                 files = dict(self._read(inbound / name, told, wanted))
@@ -92,6 +96,8 @@ class CollectOwn(ExchangeCollect):
                 shutil.rmtree(into / name, ignore_errors=True)
                 self.log.warning("%s is not collected: it could not be copied: %s", name, why)
             break
+        else:
+            refused += max(0, len(found) - self.most_tried)
         if refused > self.most_told:
             self.log.warning("Of %s %d more are not collected", _name_of(owner), refused - self.most_told)
 
