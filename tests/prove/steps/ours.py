@@ -26,6 +26,7 @@ def copy_of(name, *changes):
         assert old in source, f"{name}.py has no {old!r} any more"
         source = source.replace(old, new)
     module = types.ModuleType(name)
+    module.__package__ = whole.__package__ if "." in name else ""
     exec(compile(source, whole.__file__, "exec"), module.__dict__)
     return module
 
@@ -111,19 +112,22 @@ class World:
 
 
 def sharded(mesh, *changes, stage=3, speaks=dist):
-    technique, net = copy_of("sharded", *changes), gpt()
+    two, three, net = copy_of("sharded.zero2", *changes), copy_of("sharded.zero3"), gpt()
+    three.ShardedGradients = two.ShardedGradients
     names = {parameter: name for name, parameter in net.named_parameters()}
     units = [[net.token, net.place], *([block] for block in net.blocks), [net.norm, net.head]]
-    share = getattr(technique, f"ZeRO{stage}")(units, speaks, SGD)
+    share = (three.ZeRO3 if stage == 3 else two.ZeRO2)(units, speaks, SGD)
     n, me = mesh["data"].size(), mesh.get_local_rank("data")
     for rows in batches(mesh):
         loss = M.loss_of(net, rows)
         loss.backward()
-        share.gradients.finish()
+        share.finish()
         gradients, parameters = {}, {}
         for flat in share.flats:
             named = [(names[parameter], parameter) for parameter in flat.parameters]
-            gradients |= flat_shards(named, flat.shard.grad, me, n)
+            gradient = torch.cat([piece.grad for piece in flat.pieces])
+            gradient = F.pad(gradient, (0, len(flat.shard) - len(gradient)))
+            gradients |= flat_shards(named, gradient, me, n)
             parameters |= flat_shards(named, flat.shard.detach(), me, n) if stage == 3 else dict(named)
         places = {"layout" if stage == 3 else "gradient_layout": {"*": {"data": Flat()}}}
         yield Step(gradients, parameters, loss.detach(), loss_is="mean over data", **places)
@@ -231,11 +235,21 @@ WRONG = {
     "twice_divided": (data_parallel, [(".div_(size)", ".div_(size).div_(size)")], {}, "each gradient is data times too small"),
     "no_bucket_for_the_first": (
         data_parallel,
-        [("enumerate(buckets_of(model.parameters(), nbytes))", "enumerate(buckets_of(list(model.parameters())[1:], nbytes))")],
+        [
+            (
+                "buckets_of(trained(model), nbytes)\n        self.ready",
+                "buckets_of(trained(model)[1:], nbytes)\n        self.ready",
+            )
+        ],
         {},
         "the gradient of token.weight has copies along data that differ; their mean over data is",
     ),
-    "summed_at_each_part": (tensor_parallel, [], {"times": 2, "parts": 2}, "norm1.weight"),
+    "summed_at_each_part": (
+        tensor_parallel,
+        [("parameter.register_post_accumulate_grad_hook(net.summed.look)", "pass")],  # what would have said so
+        {"times": 2, "parts": 2},
+        "norm1.weight",
+    ),
     "no_sum_of_parts": (
         tensor_parallel,
         [],
@@ -264,12 +278,7 @@ WRONG = {
     "tied_not_added": (pipeline, [], {"tied": True, "add": False}, "token.weight has copies along pipe that differ .held by"),
     "experts_not_divided": (
         experts,
-        [
-            (
-                "    for each in parameters:\n        each.grad /= ",
-                "    for each in parameters:\n        each not in own and each.grad.div_(1)\n        each.grad /= 1 if each in own else ",
-            )
-        ],
+        [("each.grad /= dist.get_world_size(data)", "each.grad /= 1 if each in experts else dist.get_world_size(data)")],
         {},
         "experts.* is expert times too large",
     ),
