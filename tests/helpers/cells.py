@@ -64,7 +64,7 @@ class Adapted(torch.nn.Module):
         return (y, None) if self.returns is tuple else {"x": y, "more": None} if self.returns is dict else y
 
     def __call__(self, x):
-        if self.again is None:
+        if self.again is None or not torch.is_grad_enabled():
             return super().__call__(x)
         return checkpoint(super().__call__, x, use_reentrant=self.again)
 

@@ -17,7 +17,7 @@ from ringtree.parallel.master_weights import MasterWeights
 SIZES = [2, 3, 1, 4, 5, 6] if os.environ.get("RINGTREE_NIGHTLY") else [2, 3]
 
 ONE_SIDED = (
-    r"blocks\.1\.adapter\.weight has a gradient on 1 of \d ranks that share the matrices: all of them must take the same"
+    r"blocks\.1\.adapter\.weight has a gradient on \d of \d ranks that share the matrices: all of them must take the same"
 )
 POSITIONS = r"11 positions cannot be shared by \d ranks: pad the rows to a multiple of \d"
 UNEQUAL = r"micro-batches have shapes \(4, 12\), \(3, 12\): give equal ones, from a batch whose rows are a multiple of 2"
