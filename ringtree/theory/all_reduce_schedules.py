@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cache
 from heapq import heappop, heappush
 
+from ringtree.theory.node_schedules import rings_through_nodes
 from ringtree.theory.schedules import (
     bruck_all_gather,
     bruck_reduce_scatter,
@@ -14,7 +15,6 @@ from ringtree.theory.schedules import (
     fold,
     halvings,
     ring,
-    rings_through_nodes,
     side_by_side,
     swaps,
     to_all,

@@ -7,7 +7,8 @@ leaves every node at the first rank of card c. The schedule of such a program is
 from __future__ import annotations
 
 from ringtree.errors import UsageError
-from ringtree.theory.schedules import cut, rings_through_nodes, side_by_side
+from ringtree.theory.node_schedules import rings_through_nodes
+from ringtree.theory.schedules import cut, side_by_side
 
 
 def orders(p: int, machine) -> list[list[int]]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from ringtree.errors import UsageError
 from ringtree.theory.algorithm import Algorithm
 from ringtree.theory.all_reduce_rows import ALL_REDUCES
+from ringtree.theory.rooted_rows import ROOTED
 from ringtree.theory.rows import ROWS
 
 __all__ = ["ALGORITHMS", "Algorithm", "find", "row_of"]
 
-ALGORITHMS = [*ROWS, *ALL_REDUCES]
+ALGORITHMS = [*ROOTED, *ROWS, *ALL_REDUCES]
 
 
 def find(program) -> Algorithm:
