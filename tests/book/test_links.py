@@ -76,5 +76,5 @@ def test_a_link_to_nothing_is_found(target):
 @pytest.mark.parametrize("page", sorted((ROOT / "notebooks").glob("*.ipynb")), ids=lambda page: page.stem)
 def test_a_label_in_another_notebook_is_named_by_the_path_that_the_build_knows(page):
     """The build finds labels behind `../notebooks/NAME.ipynb#label` alone; without the folder it finds headings."""
-    beside = [each for each in links_of(page) if "#" in each and not each.startswith(("#", "../"))]
+    beside = [each for each in targets(page) if "#" in each and not each.startswith(("#", "../"))]
     assert not [each for each in beside if each.partition("#")[2] in links.labels()]
