@@ -1,8 +1,10 @@
 """Each technique in each setting of a training: equal to one process, or refused with one sentence."""
 
+import json
 import os
 import re
 from functools import cache
+from pathlib import Path
 
 import pytest
 import torch
@@ -227,3 +229,31 @@ def test_what_is_written_to_the_weights_goes_on_from_there():
         weight[0] = 5
     optimizer.step()
     assert optimizer.masters[0].tolist() == pytest.approx([5 - 1e-4, 1 - 2e-4, 1 - 2e-4])
+
+
+# -- the table in the documentation --------------------------------------------------
+
+README = Path(__file__).resolve().parents[2] / "ringtree" / "parallel" / "README.md"
+NOTES = {("fully_shard", "evaluation between two steps"): 1, ("fully_shard", "a parameter unused on one rank"): 3}
+
+
+def table():
+    """A row a setting, a column a technique, in Markdown; refused where any number of ranks of the usual run refuses."""
+    torchs = json.loads((Path(__file__).parent / "torch_cells.json").read_text())
+    short = [way.replace("data_parallel.", "").replace("sharded.", "").replace("tensor_parallel", "tensor") for way in WAYS]
+    lines = [
+        f"| | {' | '.join(f'`{name}`' for name in short)} | {' | '.join(torchs['cells'])} |",
+        "|---" * (1 + len(WAYS) + len(torchs["cells"])) + "|",
+    ]
+    for setting in CELLS:
+        ours = ["refused" if any(refusal(way, setting, size) for size in (2, 3)) else "equal" for way in WAYS]
+        theirs = []
+        for name, found in torchs["cells"].items():
+            note = NOTES.get((name, setting)) or (2 if name == "pipelining" and found[setting]["is"] == "differs" else "")
+            theirs.append(f"**{found[setting]['is']}** {note}" if found[setting]["is"] != "equal" else "equal")
+        lines.append(f"| {setting} | {' | '.join(ours + [each.strip() for each in theirs])} |")
+    return "\n".join([*lines, "", f"PyTorch's columns: torch {torchs['torch']}."])
+
+
+def test_the_documentation_has_the_table():
+    assert table() in README.read_text(), "write what table() returns between the marks of ringtree/parallel/README.md"
