@@ -3,7 +3,7 @@
     ringtree measure all_reduce --ranks 4
     ringtree explain all_reduce_8.log all_reduce_64.log --html cluster.html
     ringtree doctor
-    python -m torch.distributed.run --nproc-per-node 4 -m ringtree.parallel data_parallel
+    ringtree parallel data_parallel --ranks 4
 
 Each command is a module here with a function `main(given, prog)`. This file needs the standard library alone.
 """

@@ -9,10 +9,13 @@
     experts          many feed-forwards shared out over the ranks; each token travels to the few that a router picks
     context          the sequence is cut: keys and values go round a ring of ranks
     around_attention the same by heads or by a gather, and what a model needs whose sequence is cut
+    clipping         the norm of all gradients, where ranks have different parts of them
+    master_weights   32-bit copies of 16-bit weights, on which the optimizer steps
+    padded_experts   the same experts with boxes of a fixed size, so that the host asks the GPU nothing
     uneven           data parallel where a step may leave a rank without rows
     checkpoint       what a training needs to go on after a rank was lost
 
-`python -m torch.distributed.run --nproc-per-node 4 -m ringtree.parallel data_parallel` trains as a script.
+`ringtree parallel data_parallel --ranks 4` trains as a script. README.md says what a gradient means in each.
 """
 
 import sys

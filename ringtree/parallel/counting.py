@@ -8,9 +8,12 @@ with Calls() as seen:
 seen.calls                                  # [("reduce_scatter", 791040, 4), …]
 """
 
+from collections import Counter
+
 import torch
 from torch.distributed import ProcessGroup
 from torch.distributed.distributed_c10d import _resolve_process_group
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -100,3 +103,28 @@ class Calls(TorchDispatchMode):
             max(sum(each.nbytes for each in one) for one in tensors),
             group.size(),
         ))
+
+
+class Waits(TorchFunctionMode):
+    """While it is open, counts the calls for which the host of a GPU waits until the GPU has come that far.
+
+    found: calls by name. They are those whose answer the host needs: a number, or a shape that depends on the data.
+    """
+
+    NUMBERS = "item", "tolist", "__bool__", "__int__", "__float__", "__index__"
+    SHAPES = "nonzero", "masked_select", "bincount", "unique", "argwhere"
+
+    def __init__(self):
+        super().__init__()
+        self.found = Counter()
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        name = getattr(function, "__name__", "")
+        by_mask = name == "__getitem__" and any(
+            isinstance(each, torch.Tensor) and each.dtype == torch.bool
+            for each in tree_leaves(args[1])
+        )
+        by_counts = name == "repeat_interleave" and isinstance(args[1], torch.Tensor)
+        if name in self.NUMBERS + self.SHAPES or by_mask or by_counts:
+            self.found[name] += 1
+        return function(*args, **(kwargs or {}))
