@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from helpers.cells import CELLS, WAYS, Cell, alone, batches, train
-from helpers.processes import shared
+from helpers.processes import Processes, shared
 
 from ringtree import Link, simulate
 from ringtree.parallel import counting
@@ -87,23 +87,38 @@ def test_a_group_is_one_axis_of_a_mesh(way, name):
 # -- what a step may not do -------------------------------------------------------
 
 
-def unit_left_out(dist, form):
-    """The error of a rank whose forward pass leaves out a unit, on all ranks."""
+def unit_left_out(dist, form, number, everywhere):
+    """The error of a rank whose forward pass leaves out a unit, in its second step, everywhere or on rank 0 alone."""
     from ringtree.parallel import sharded
 
     layers = torch.nn.ModuleList(torch.nn.Linear(4, 4) for _ in range(3)).double()
     share = getattr(sharded, form)([[each] for each in layers], dist, torch.optim.AdamW)
-    layers[2](layers[0](torch.ones(2, 4).double())).sum().backward()
+    x = torch.ones(2, 4).double()
+    layers[2](layers[1](layers[0](x))).sum().backward()
+    share.step()
+    skips = everywhere or dist.get_rank() == 0
     try:
+        for place, layer in enumerate(layers):
+            x = x if skips and place == number else layer(x)
+        x.sum().backward()
         share.step()
     except RuntimeError as error:
         return str(error)
 
 
-def test_zero3_says_which_unit_was_left_out():
-    expected = r"weight of module 0 in unit 1 and its unit were not used in this step on this rank"
-    assert all(re.match(expected, error) for error in shared(2).call(unit_left_out, "ZeRO3"))
-    assert shared(2).call(unit_left_out, "ZeRO2") == [None, None]
+@pytest.mark.parametrize("number", [0, 1, 2])
+def test_zero3_says_which_unit_was_left_out(number):
+    told = rf"weight of module 0 in unit {number} and its unit were left out of a forward pass on this rank"
+    assert all(re.match(told, error) for error in shared(2).call(unit_left_out, "ZeRO3", number, True))
+    assert shared(2).call(unit_left_out, "ZeRO2", number, True) == [None, None]
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_zero3_says_so_before_it_calls_anything_that_another_rank_does_not(number):
+    ranks = Processes(2, patience=5)
+    first, _ = ranks.call(unit_left_out, "ZeRO3", number, False)
+    ranks.stop()
+    assert re.match(rf"weight of module 0 in unit {number} and its unit were left out", first)
 
 
 def wrongly_made(dist, how):

@@ -22,7 +22,7 @@ class ZeRO3:
         pairs = [pair for pair in zip(units, flats_of(units, dist, group)) if pair[1]]
         self.flats = [flat for _, flat in pairs]
         self.gathers = {}  # by unit: the work that brings its parameters; None once they are here
-        self.used, self.back, self.opened = set(), set(), False
+        self.used, self.forward, self.back, self.opened = set(), set(), set(), False
         for place, (unit, flat) in enumerate(pairs):
             flat.keep(flat.shard.detach().clone())
             self._drop(flat)
@@ -42,11 +42,27 @@ class ZeRO3:
             self._comes_back_to(place)
         elif not in_backward():
             self.back = set()
+            self._comes_to(place)
         # Activations that are computed again, in the backward pass, come from behind: nothing lies ahead of them.
         ahead = 0 if direction == 1 and in_backward() else self.ahead
         for flat in self.flats[place::direction][: 1 + ahead]:
             self._gather(flat)
         self._wait(self.flats[place])
+
+    def _comes_to(self, place):
+        """Gathers are in one order on all ranks only if none leaves out a unit."""
+        if len(self.forward) == len(self.flats):
+            self.forward = set()  # the last pass is complete
+        for skipped in range(place):
+            if skipped not in self.forward:
+                raise RuntimeError(self.left_out(skipped))
+        self.forward.add(place)
+
+    def left_out(self, place):
+        return (
+            f"{self.flats[place].names[0]} and its unit were left out of a forward pass on this rank: its gathers "
+            "would meet other ranks' of other units, so use every unit in each pass, in the order of the list"
+        )
 
     def _comes_back_to(self, place):
         """Gathers and reduce-scatters keep one order on all ranks, also where a parameter has no gradient on one."""
@@ -85,12 +101,9 @@ class ZeRO3:
 
     def finish(self):
         """After the last backward pass of a step: the shards' gradients are final, to be clipped for example."""
-        for place, flat in enumerate(self.flats):
+        for place in range(len(self.flats)):
             if place not in self.used:
-                raise RuntimeError(
-                    f"{flat.names[0]} and its unit were not used in this step on this rank, whose gathers "
-                    "then met other ranks' of other units: use every unit in each step, on every rank"
-                )
+                raise RuntimeError(self.left_out(place))
         self.gradients.finish()
 
     def step(self):
