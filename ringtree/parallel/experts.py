@@ -148,6 +148,7 @@ def average_gradients(model, dist, same_experts=None, data=None):
     out, all. Where no token came, and no gradient is, it counts as zeros.
     """
     trained = [each for each in model.parameters() if each.requires_grad]
+    model.averaged.begin(trained)
     for each in trained:
         each.grad = torch.zeros_like(each) if each.grad is None else each.grad
     experts = {each for each in own(model)}
@@ -171,6 +172,14 @@ class Once:
 
     def __init__(self):
         self.averaged = {}
+
+    def begin(self, parameters):
+        for parameter in parameters:
+            gradient, version = self.averaged.get(parameter, (None, 0))
+            if gradient is not None and gradient is parameter.grad and gradient._version == version:
+                raise RuntimeError(
+                    "these gradients were averaged over ranks already: do that once a step"
+                )
 
     def done(self, parameter):
         self.averaged[parameter] = parameter.grad, parameter.grad._version

@@ -207,6 +207,7 @@ def sum_of_parts(net, dist, group=None):
     else is whole within the blocks.
     """
     parameters = of_positions(net)
+    net.summed.begin(parameters)
     gradients = [torch.zeros_like(each) if each.grad is None else each.grad for each in parameters]
     flat = torch.cat([each.flatten() for each in gradients])
     dist.all_reduce(flat, group=group)
@@ -221,6 +222,14 @@ class Once:
 
     def __init__(self):
         self.summed = {}
+
+    def begin(self, parameters):
+        for parameter in parameters:
+            gradient, version = self.summed.get(parameter, (None, 0))
+            if gradient is not None and gradient is parameter.grad and gradient._version == version:
+                raise RuntimeError(
+                    "these gradients were summed over ranks already: do that once a step"
+                )
 
     def done(self, parameter):
         self.summed[parameter] = parameter.grad, parameter.grad._version

@@ -177,6 +177,23 @@ def test_a_backward_pass_on_top_of_a_sum_is_told(way):
         assert re.match(r"a backward pass adds to gradients that were (summed|averaged) over ranks: do that once", error)
 
 
+def summed_again(dist, way):
+    """The error of a second sum with no backward pass between."""
+    step = WAYS[way](dist, Cell())
+    step.backward(step.mine(next(batches(Cell(), step.size))), 1.0, True)
+    step.finish()
+    try:
+        step.finish()
+    except RuntimeError as error:
+        return str(error)
+
+
+@pytest.mark.parametrize("way", ["tensor_parallel, sequence", "experts"])
+def test_a_sum_on_top_of_a_sum_is_told(way):
+    for error in shared(2).call(summed_again, way):
+        assert re.match(r"these gradients were (summed|averaged) over ranks already: do that once a step", error)
+
+
 def finished_twice(dist, way):
     try:
         return one_step(dist, way, Cell(), 2)

@@ -23,6 +23,7 @@ class ZeRO3:
         self.flats = [flat for _, flat in pairs]
         self.gathers = {}  # by unit: the work that brings its parameters; None once they are here
         self.used, self.forward, self.back, self.opened = set(), set(), set(), False
+        self.at = None  # the unit whose modules were used last
         for place, (unit, flat) in enumerate(pairs):
             flat.keep(flat.shard.detach().clone())
             self._drop(flat)
@@ -51,12 +52,13 @@ class ZeRO3:
 
     def _comes_to(self, place):
         """Gathers are in one order on all ranks only if none leaves out a unit."""
-        if len(self.forward) == len(self.flats):
-            self.forward = set()  # the last pass is complete
+        if len(self.forward) == len(self.flats) and place != self.at:
+            self.forward = set()  # the pass before is complete
         for skipped in range(place):
             if skipped not in self.forward:
                 raise RuntimeError(self.left_out(skipped))
         self.forward.add(place)
+        self.at = place
 
     def left_out(self, place):
         return (
