@@ -19,6 +19,7 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from ringtree import data
+from ringtree.collectives import call_names
 from ringtree.command import launching
 from ringtree.parallel import data_parallel, experts, model, pipeline, sharded, tensor_parallel, uneven
 from ringtree.parallel.master_weights import MasterWeights
@@ -65,10 +66,7 @@ class Settings:
 class Watched:
     """torch.distributed, and what was called in this step: {(axis, operation): [calls, bytes]}; `waited`, the host's seconds."""
 
-    CALLS = (
-        *("all_reduce", "reduce", "broadcast", "all_gather", "all_gather_single", "reduce_scatter_single"),
-        *("all_to_all_single", "batch_isend_irecv"),
-    )
+    CALLS = {*call_names(), "batch_isend_irecv"}
 
     def __init__(self, names):
         self.names, self.calls, self.waited = names, {}, 0.0

@@ -30,7 +30,7 @@ HANDED_IN = {  # a listing of each kind, and the parameters of an exercise that 
     "13-all-to-all: routed": ("size", "tokens", "share"),
     "ringtree.algorithms.broadcast: mst_broadcast": ("x", "dist", "root"),
     "ringtree.parallel.experts: Exchange": ("rows", "gets", "sends", "dist"),  # a class of autograd's
-    "ringtree.parallel.sharded: ZeRO1": ("parameters", "dist", "optimizer"),
+    "ringtree.parallel.sharded.zero1: ZeRO1": ("parameters", "dist", "optimizer"),
     "03-point-to-point: ring_with_batch": ("x", "dist"),  # it fills what it is given
     "ringtree.measure.flight_recorder: first_parting": ("records",),  # shown by `draw.source`
 }

@@ -120,7 +120,6 @@ def stuck(dist, folder):
     class Job:
         """Speaks like torch.distributed, in that group."""
 
-        all_reduce = staticmethod(partial(dist.all_reduce, group=group))
         barrier = staticmethod(partial(dist.barrier, group=group))
         get_world_size = staticmethod(dist.get_world_size)
 
@@ -134,7 +133,7 @@ def stuck(dist, folder):
     parts = [batch.chunk(size)[rank] for batch in M.batches(tokens, 3, 4 * size)]
     if rank == 1:
         parts[1] = parts[1][:0]
-    average = partial(data_parallel.average_buckets, net, Job, NBYTES)
+    average = partial(data_parallel.average_buckets, net, dist, NBYTES, group=group)
     over = threading.Event()
     writer = threading.Thread(target=write)
     writer.start()

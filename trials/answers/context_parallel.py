@@ -135,7 +135,7 @@ def mask(queries, keys, lengths):
     "attend": {"to the left": TO_THE_LEFT, "all blocks kept": KEPT},
 }
 
-GRADIENT = "rank . has as gradient of "
+GRADIENT = "rank . has the gradient of "
 WRONG = {
     "merge": {
         "the mean": (
@@ -254,7 +254,7 @@ def mask(queries, keys, lengths):
     "attend": {
         "its own keys alone": (
             ATTEND.replace("    if size == 1:\n        return block", "    return block"),
-            "rank . has as (result|gradient of )",
+            "rank . has the (result|gradient of )",
         ),
         "one hop short": (ATTEND.replace("*passed_on(owed, ctx.dist)", "*owed"), GRADIENT + "(k|v)"),
         "one hop too many": (

@@ -363,7 +363,7 @@ WRONG = {
             OVERLAPPED.replace("        begin()\n\n    for", "        begin()\n        dist.barrier()\n\n    for"),
             "Not yet (within the target|at the bound): .*from the first start to the last end",
         ),
-        "nothing to finish": (OVERLAPPED.replace("    return finish", ""), "return a function that takes no arguments"),
+        "nothing to finish": (OVERLAPPED.replace("    return finish", ""), "return a function without arguments"),
         "takes the gradients away": (
             OVERLAPPED.replace("        begin()\n\n    for", "        begin()\n        parameters[0].grad = None\n\n    for"),
             "layer 0 has no gradient any more after step 1",
