@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import people
+import pytest
 import requests
 from people import wait_for
 from test_security import ask_socket
