@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from helpers.cells import CELLS, WAYS, Cell, alone, batches, train
+from helpers.cells import CELLS, WAYS, Cell, alone, batches, net_of, train
 from helpers.processes import Processes, shared
 
 from ringtree import Link, simulate
@@ -289,3 +289,32 @@ def table():
 
 def test_the_documentation_has_the_table():
     assert table() in README.read_text(), "write what table() returns between the marks of ringtree/parallel/README.md"
+
+
+# -- memory where activations are computed again ---------------------------------------
+
+
+def whole_with_recomputation(dist, again):
+    """Bytes of parameters within a step at most, and after its backward pass; and how often units were gathered."""
+    from ringtree import traced
+    from ringtree.parallel import sharded
+
+    torch.set_num_threads(1)
+    noted = traced(dist)
+    net = net_of(Cell(again=again))
+    units = [[net.token, net.place], *([block] for block in net.blocks), [net.norm, net.head]]
+    most = counting.watch(net, lambda: {"parameters": net.parameters()})
+    share = sharded.ZeRO3(units, noted, torch.optim.AdamW)
+    M.loss_of(net, next(batches(Cell(), 2))).backward()
+    left = counting.held(net.parameters())
+    gathers = sum(call.operation == "all_gather_single" for call in noted.notes.calls)
+    share.step()
+    return most["parameters"], left, gathers
+
+
+@pytest.mark.parametrize("again", [None, False, True])
+def test_zero3_holds_two_units_also_where_activations_are_computed_again(again):
+    block = 8 * sum(each.numel() for each in net_of(Cell()).blocks[0].parameters())
+    for most, left, gathers in shared(2).call(whole_with_recomputation, again):
+        assert most <= 2 * block + 16 and left == 0  # and the padding of a unit
+        assert gathers == 2 * 5
